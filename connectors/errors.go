@@ -1,0 +1,79 @@
+package connectors
+
+import (
+	"errors"
+	"fmt"
+)
+
+// permanentError marks an error that a retry cannot mend.
+type permanentError struct{ err error }
+
+func (e *permanentError) Error() string { return e.err.Error() }
+func (e *permanentError) Unwrap() error { return e.err }
+
+// Permanent marks err as one that trying again cannot mend: the pipeline stops
+// and a person has to act. Every other error is taken as transient.
+func Permanent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &permanentError{err}
+}
+
+// IsPermanent reports whether err was marked by Permanent.
+func IsPermanent(err error) bool {
+	var p *permanentError
+	return errors.As(err, &p)
+}
+
+// RecordError is why one record could not be handled, with where it is from.
+type RecordError struct {
+	Origin *Origin // nil where the record has none
+	Offset int64
+	Step   string // name of the step, source or sink
+	Expr   string // the expression that failed; empty where none did
+	Reason string // cause in words, without record data
+	Kind   string // short constant name for counters, such as "decode" or "expression"
+}
+
+func (e *RecordError) Error() string {
+	where := "a record made by a step"
+	if e.Origin != nil {
+		where = fmt.Sprintf("%s/%d@%d", e.Origin.Topic, e.Origin.Partition, e.Offset)
+	}
+	s := fmt.Sprintf("record %s: step %s: %s", where, e.Step, e.Reason)
+	if e.Expr != "" {
+		s += fmt.Sprintf(" in `%s`", e.Expr)
+	}
+	return s
+}
+
+// RowError says that the target refused one row.
+type RowError struct {
+	Row    int // position in Rows.Sel
+	Reason string
+	Kind   string
+}
+
+// RowsError is returned by a sink's Write when the target refused some rows and
+// took all the others. Each refused row goes to on_error.
+type RowsError struct{ Rows []RowError }
+
+func (e *RowsError) Error() string {
+	if len(e.Rows) == 0 {
+		return "rows refused"
+	}
+	return fmt.Sprintf("%d rows refused, the first: %s", len(e.Rows), e.Rows[0].Reason)
+}
+
+// Errors that decide how the engine goes on. They are matched with errors.Is.
+var (
+	// ErrLost says of a committable that it can never be published: its data is gone.
+	ErrLost = errors.New("the data of a completed checkpoint is gone from the sink")
+	// ErrAmbiguous says that nobody can tell whether a committable was published.
+	ErrAmbiguous = errors.New("it cannot be told whether a commit happened")
+	// ErrFenced says that the target refused this process since a newer one took over.
+	ErrFenced = errors.New("fenced by a newer process")
+	// ErrMissingOffset says that a position to go on from is not there any more.
+	ErrMissingOffset = errors.New("offset is not available")
+)

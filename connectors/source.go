@@ -1,0 +1,72 @@
+package connectors
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+)
+
+// Source reads records that are divided into splits, such as the partitions of
+// topics or the files of a directory. One Source serves one source block of a
+// running pipeline; constructing it does no I/O.
+//
+// The engine keeps the position of each split, writes it into every checkpoint
+// and hands it back at a restore. A source never commits a position by itself.
+type Source interface {
+	// Splits lists what is there to read now, each at the position that a new job
+	// starts from, with start and until resolved to numbers. restored is what the
+	// checkpoint holds, nil for a new job: its splits keep their positions, a split
+	// of theirs that a listing lacks stays in the answer, and new ones are added by
+	// the rules of the source. The engine calls it before anything is read,
+	// and writes the answer into a checkpoint first.
+	Splits(ctx context.Context, restored []Split) ([]Split, error)
+	// Discover lists splits that are new since known. A source that cannot have
+	// new ones returns nil. It is called from time to time while the pipeline runs.
+	Discover(ctx context.Context, known []Split) ([]Split, error)
+	// Reader makes the reader of one subtask for the splits that it was dealt.
+	Reader(env ReaderEnv, splits []Split) (Reader, error)
+	// Committed tells that a checkpoint with these positions is proven. It serves
+	// monitoring only; an error is logged and changes nothing.
+	Committed(ctx context.Context, splits []Split) error
+	// Close frees what the source holds, after all readers are closed.
+	Close() error
+}
+
+// Split is one part of a source and how far it has been read.
+type Split struct {
+	// ID names the split for good: "topic/partition", or a file's path.
+	ID string `json:"id"`
+	// Offset is the position of the next record to read.
+	Offset int64 `json:"offset"`
+	// Until is the position at which a bounded split ends, -1 for none.
+	Until int64 `json:"until"`
+	// Detail is what else the source wants to have back, such as a topic's id.
+	Detail json.RawMessage `json:"detail,omitempty"`
+}
+
+// Reader reads the splits of one subtask. It is used by one goroutine.
+type Reader interface {
+	// Poll returns the next batch, of one split, waiting until there is one or ctx
+	// ends; it never waits to fill a batch. When ctx ends first it returns
+	// ctx.Err() and loses nothing. io.EOF says that every split has been read to
+	// its end and none can be added. A record that the source cannot take apart
+	// becomes a record with its bytes, never an error.
+	Poll(ctx context.Context) (*Batch, error)
+	// Add takes over further splits that Discover found.
+	Add(splits []Split) error
+	// Position tells what else belongs to a split whose next offset is given, for
+	// the checkpoint: the split with Detail brought up to date.
+	Position(split int, next int64) Split
+	Close() error
+}
+
+// ReaderEnv is what the engine gives a reader.
+type ReaderEnv struct {
+	Log      *slog.Logger
+	Subtask  int
+	Subtasks int
+	// Budget is how many bytes the reader may hold fetched and not yet polled.
+	Budget int64
+	// Batches is the free list that the reader takes its batches from.
+	Batches *BatchPool
+}
