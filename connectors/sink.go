@@ -47,10 +47,20 @@ type Writer interface {
 	// Tick is called a few times a second between batches, so that files roll and
 	// batches go out by age without traffic.
 	Tick(ctx context.Context, now time.Time) error
-	// Barrier ends what belongs to checkpoint n and returns at once; what is written
-	// after it belongs to a later one. The returned Prepare runs beside the stream.
-	Barrier(ctx context.Context, n CheckpointID) (Prepare, error)
+	// Barrier ends what belongs to the checkpoint and returns at once; what is
+	// written after it belongs to a later one. The returned Prepare runs beside the
+	// stream. Prepares of one writer run in the order of their barriers, never two
+	// at a time.
+	Barrier(ctx context.Context, b Barrier) (Prepare, error)
 	Close() error
+}
+
+// Barrier is what a writer is told at the barrier of a checkpoint.
+type Barrier struct {
+	ID CheckpointID
+	// Roll asks for everything taken so far to become committable: a final
+	// checkpoint or a savepoint leaves nothing that a later one would publish.
+	Roll bool
 }
 
 // Prepare makes what a writer took before a barrier durable, and for a
