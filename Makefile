@@ -1,0 +1,47 @@
+# What a person or a machine does with a checkout; `make` alone lists it.
+SHELL   := bash
+TOOLS   := .ci/tools/go.mod
+TOOL    := go tool -modfile=$(TOOLS)
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+BUILD   := -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)'
+
+# The command that runs tests, and the race detector where a C compiler makes it possible.
+GOTEST ?= go test
+RACE   := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
+# Packages with tests that need services.
+NEED_SERVICES = $(shell grep -rlE --include='*_test.go' '^//go:build .*\bintegration\b' . | xargs -r -n1 dirname | sort -u)
+
+.PHONY: help build demo test integration soak bench lint fmt clean
+
+help: ## lists the targets
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
+
+build: ## the program, one static binary: bin/etl
+	CGO_ENABLED=0 go build $(BUILD) -o bin/etl ./cmd/etl
+
+demo: build ## the whole story within a minute, without any service: a crash on view, and exact counts after it
+	bin/etl demo --once
+
+test: ## all tests that need no services
+	$(GOTEST) $(RACE) -timeout 10m ./...
+
+integration: ## starts real services, runs the tests that need them, stops them
+	deploy/services/with.sh kafka -- $(GOTEST) -tags integration -timeout 20m $(NEED_SERVICES)
+
+soak: ## a million records, many kills: exactly once, by an independent reader
+	deploy/services/with.sh kafka -- go test -tags 'integration soak' -timeout 60m -count 1 -v -run 'Soak' ./cmd/etl/internal/soak
+
+bench: build ## cost per record on a real broker, as a ratio to bare client loops (COUNT=5000000 MARKDOWN=file)
+	go build -o bin/bench ./bench
+	deploy/services/with.sh kafka -- bin/bench -etl bin/etl $(if $(COUNT),-count $(COUNT)) $(if $(MARKDOWN),-markdown $(MARKDOWN))
+
+lint: ## static checks, the import table among them
+	$(TOOL) golangci-lint run
+	go mod tidy -diff
+	go mod verify
+
+fmt: ## formats the Go code
+	$(TOOL) golangci-lint fmt
+
+clean: ## removes what was built
+	rm -rf bin dist .ci/out
