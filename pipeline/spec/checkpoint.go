@@ -1,0 +1,93 @@
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// Unlimited is a Checkpoint.TolerableFailures that never ends.
+const Unlimited Failures = -1
+
+// Failures is a number of failures, or Unlimited.
+type Failures int
+
+// UnmarshalConfig reads a number or the word unlimited.
+func (f *Failures) UnmarshalConfig(v any) error {
+	switch v := v.(type) {
+	case int64:
+		if v < 0 || v > 1_000_000 {
+			return errors.New("a number from 0 to 1000000 is wanted")
+		}
+		*f = Failures(v)
+		return nil
+	case string:
+		if v == "unlimited" {
+			*f = Unlimited
+			return nil
+		}
+	}
+	return fmt.Errorf("a number or the word unlimited is wanted, not %v", v)
+}
+
+// String is the form that the file uses.
+func (f Failures) String() string {
+	if f == Unlimited {
+		return "unlimited"
+	}
+	return fmt.Sprint(int(f))
+}
+
+// Checkpoint is the block of that name, with its defaults.
+type Checkpoint struct {
+	Storage           string        `key:"storage" doc:"Where checkpoints are kept: file:///path, s3://bucket/prefix or hdfs://host/path. Without it they live in memory."`
+	Interval          time.Duration `key:"interval" doc:"Time from the start of one checkpoint to the start of the next."`
+	Mode              string        `key:"mode" enum:"exactly_once|at_least_once" doc:"Whether a barrier on one of several inputs holds that input until the others have theirs."`
+	Timeout           time.Duration `key:"timeout" doc:"A checkpoint that takes longer has failed."`
+	MinPause          time.Duration `key:"min_pause" doc:"Least time from the end of one checkpoint to the start of the next."`
+	MaxConcurrent     int           `key:"max_concurrent" doc:"Checkpoints that may be under way at once, more than 1 only with min_pause 0s."`
+	TolerableFailures Failures      `key:"tolerable_failures" doc:"Failed checkpoints in a row that are borne before the job restarts, or unlimited."`
+	Retained          int           `key:"retained" doc:"Complete checkpoints that are kept."`
+	OnCancel          string        `key:"on_cancel" enum:"retain|delete" doc:"What becomes of the checkpoints when the pipeline is cancelled."`
+	OnLostCommit      string        `key:"on_lost_commit" enum:"rewind|fail|accept_loss" doc:"What to do when what a sink had prepared is gone."`
+	Compression       string        `key:"compression" enum:"zstd|none" doc:"Compression of state files."`
+
+	// LostCommitWritten says that the file has on_lost_commit, which a commit of
+	// unknown outcome needs.
+	LostCommitWritten bool
+}
+
+func defaultCheckpoint() Checkpoint {
+	return Checkpoint{
+		Interval: time.Minute, Mode: "exactly_once", Timeout: 10 * time.Minute, MaxConcurrent: 1, TolerableFailures: 3,
+		Retained: 3, OnCancel: "retain", OnLostCommit: "rewind", Compression: "zstd",
+	}
+}
+
+// Validate reports settings that are out of range or contradict each other.
+func (c *Checkpoint) Validate() error {
+	var faults []error
+	fault := func(key, msg, help string) {
+		faults = append(faults, &connectors.FieldError{Key: key, Msg: msg, Help: help})
+	}
+	if c.Interval < 10*time.Millisecond {
+		fault("interval", "interval must be at least 10ms", "write a time such as 10s or 1m")
+	}
+	if c.Timeout < time.Second {
+		fault("timeout", "timeout must be at least 1s", "write a time such as 10m")
+	}
+	if c.MinPause < 0 {
+		fault("min_pause", "min_pause cannot be negative", "write 0s or a time such as 5s")
+	}
+	if c.MaxConcurrent < 1 || c.MaxConcurrent > 16 {
+		fault("max_concurrent", "max_concurrent must be from 1 to 16", "")
+	} else if c.MaxConcurrent > 1 && c.MinPause > 0 {
+		fault("max_concurrent", "max_concurrent above 1 and min_pause exclude each other", "remove one of the two")
+	}
+	if c.Retained < 1 || c.Retained > 1000 {
+		fault("retained", "retained must be from 1 to 1000", "3 is the default")
+	}
+	return errors.Join(faults...)
+}
