@@ -1,0 +1,94 @@
+// Command bench measures what a record costs in a running pipeline, on a real
+// Kafka broker, beside bare client loops that do nothing but read and write the
+// same records. `make bench` runs it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+type options struct {
+	etl       string
+	workloads string
+	brokers   []string
+	count     int64
+	repeat    int
+	only      string
+	markdown  string
+}
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == bareCommand {
+		exit(bareMain(os.Args[2:]))
+	}
+	var o options
+	brokers := flag.String("brokers", os.Getenv("KAFKA_BROKERS"), "addresses of the broker, separated by commas")
+	flag.StringVar(&o.etl, "etl", "bin/etl", "the program to measure")
+	flag.StringVar(&o.workloads, "workloads", "bench/workloads", "folder of the pipeline files")
+	flag.Int64Var(&o.count, "count", 5_000_000, "records in the input topic")
+	flag.IntVar(&o.repeat, "repeat", 3, "rounds; the cheapest run of each counts")
+	flag.StringVar(&o.only, "only", "", "measure only what has this text in its name")
+	flag.StringVar(&o.markdown, "markdown", "", "write the report to this file too")
+	flag.Parse()
+	o.brokers = strings.Split(*brokers, ",")
+	if *brokers == "" {
+		exit(errors.New("no broker: set KAFKA_BROKERS, or run `make bench`, which starts one"))
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	exit(run(ctx, o))
+}
+
+func exit(err error) {
+	if err == nil {
+		os.Exit(0)
+	}
+	fmt.Fprintln(os.Stderr, "bench:", err)
+	os.Exit(1)
+}
+
+// run fills the input topic, measures everything o.repeat times in turn, so that
+// a busy minute of the machine hits all alike, and prints the report.
+func run(ctx context.Context, o options) error {
+	broker, err := newBroker(o.brokers)
+	if err != nil {
+		return err
+	}
+	defer broker.close()
+	input, err := broker.fillBids(ctx, o.count)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "etl-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+
+	results := map[string]result{}
+	for round := range o.repeat {
+		for _, m := range measurements {
+			if !m.bare && !strings.Contains(m.name, o.only) {
+				continue
+			}
+			e := environment{options: o, broker: broker, input: input, dir: filepath.Join(dir, fmt.Sprintf("%s-%d", m.name, round))}
+			r, err := e.measure(ctx, m)
+			if err != nil {
+				return fmt.Errorf("measure %s: %w", m.name, err)
+			}
+			fmt.Fprintf(os.Stderr, "round %d  %-22s %6.0f ns/record  %9.0f records/s\n", round+1, m.name, r.nanos(), r.rate())
+			if best, ok := results[m.name]; !ok || r.CPU < best.CPU {
+				results[m.name] = r
+			}
+		}
+	}
+	return report(results, o, time.Now())
+}
