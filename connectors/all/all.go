@@ -1,0 +1,8 @@
+// Package all makes every connector known to a program that imports it.
+package all
+
+import (
+	_ "github.com/sluice-etl/sluice/connectors/blackhole" // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/generate"  // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/stdout"    // registers the connector
+)
