@@ -1,0 +1,140 @@
+// Package format turns encoded record values into slots and back: it reads the
+// fields that a plan wants out of raw bytes in one pass, and writes values by
+// splicing what changed into what did not.
+//
+// Formats join in a registry by name; json is the only one so far. Its reading
+// and writing of single values is exported for the expression compiler.
+package format
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// Field asks a decoder for one field of each record.
+type Field struct {
+	// Path is the keys that lead to the field, each in the object that the one
+	// before it names. An empty Path asks for the whole value.
+	Path []string
+	// Slot is where the field's value goes.
+	Slot int
+}
+
+// Decoder reads fields out of record values. An instance serves one subtask: it
+// remembers what the last records looked like.
+type Decoder interface {
+	// Decode reads the rows sel of b and fills their slots. A field that a record
+	// lacks stays absent, as do all fields of a tombstone. A row that cannot be read
+	// is given to fail and left out of ok, which reuses the storage of sel; its
+	// slots are undefined.
+	Decode(b *connectors.Batch, sel []uint16, fail func(row uint16, err *SyntaxError)) (ok []uint16)
+}
+
+// Encoder writes record values of one layout. An instance serves one subtask.
+type Encoder interface {
+	// Encode sets rows.Values to the encoded value of each row, nil for a
+	// tombstone. Values borrow from the record or lie in the batch's arena. A row
+	// that cannot be written has the value nil and is given to fail by its position
+	// in rows.Sel.
+	//
+	// A record that a step made anew has an empty value, not a nil one, and a
+	// layout that is Empty.
+	Encode(rows *connectors.Rows, fail func(i int, err error))
+}
+
+// EncoderOptions says what kind of output an encoder writes for.
+type EncoderOptions struct {
+	// Lines is for formats with one record a line: raw line breaks between tokens
+	// become spaces, a tombstone becomes null, and an empty value is a failure.
+	Lines bool
+}
+
+// SyntaxError says where an encoded value is wrong. It holds no record data.
+type SyntaxError struct {
+	Offset int    // in bytes from the start of the value
+	Msg    string // what was expected there
+}
+
+func (e *SyntaxError) Error() string {
+	return fmt.Sprintf("invalid value at byte %d: %s", e.Offset, e.Msg)
+}
+
+// Spec describes a format to the program.
+type Spec struct {
+	// Name is what the key format of a connector says, such as "json".
+	Name string
+	// Doc is what it is, in a sentence.
+	Doc string
+	// NewConfig returns a pointer to a configuration struct with defaults, tagged
+	// like a connector's.
+	NewConfig func() any
+	// Decoder and Encoder make the two ways of the format from its configuration.
+	Decoder func(config any, fields []Field, recordSpans bool) (Decoder, error)
+	Encoder func(config any, layout *connectors.Layout, opts EncoderOptions) (Encoder, error)
+}
+
+var formats = map[string]Spec{}
+
+// register makes a format known; a name taken twice or an incomplete
+// description panics at the program's start.
+func register(s Spec) {
+	if _, taken := formats[s.Name]; taken || s.Name == "" || s.Doc == "" || s.NewConfig == nil || s.Decoder == nil || s.Encoder == nil {
+		panic("format " + s.Name + " is registered twice or incompletely")
+	}
+	formats[s.Name] = s
+}
+
+// Formats lists the formats, sorted by name.
+func Formats() []Spec {
+	return slices.SortedFunc(maps.Values(formats), func(a, b Spec) int { return cmp.Compare(a.Name, b.Name) })
+}
+
+// Check reports whether cfg names a format and sets it up correctly.
+func Check(cfg connectors.FormatConfig) error {
+	_, _, err := configure(cfg)
+	return err
+}
+
+// NewDecoder makes a decoder of cfg's format for the given fields. With
+// recordSpans it leaves in Batch.Scan where the fields of each record are, which
+// saves an encoder that edits the record a scan. The records of a batch must
+// then keep their places.
+//
+// A strict format needs a decoder even where no field is wanted, since that is
+// what checks the records.
+func NewDecoder(cfg connectors.FormatConfig, fields []Field, recordSpans bool) (Decoder, error) {
+	spec, config, err := configure(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return spec.Decoder(config, fields, recordSpans)
+}
+
+// NewEncoder makes an encoder of cfg's format for values of one layout.
+func NewEncoder(cfg connectors.FormatConfig, layout *connectors.Layout, opts EncoderOptions) (Encoder, error) {
+	spec, config, err := configure(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return spec.Encoder(config, layout, opts)
+}
+
+// configure finds the format and decodes its options. No name means json.
+func configure(cfg connectors.FormatConfig) (Spec, any, error) {
+	name := cmp.Or(cfg.Name, "json")
+	spec, ok := formats[name]
+	if !ok {
+		known := slices.Sorted(maps.Keys(formats))
+		return Spec{}, nil, fmt.Errorf("there is no format %q; there is %s", name, strings.Join(known, ", "))
+	}
+	config := spec.NewConfig()
+	if err := decodeOptions(name, cfg.Options, config); err != nil {
+		return Spec{}, nil, err
+	}
+	return spec, config, nil
+}

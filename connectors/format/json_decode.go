@@ -1,0 +1,249 @@
+package format
+
+import (
+	"errors"
+	"sync/atomic"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// node is an object that is looked into, or a value that is wanted, or both.
+type node struct {
+	slots []int // that want the value itself
+	kids  []*node
+	keys  keyTable // its ids are indexes into kids
+	below []int    // slots of everything under it
+}
+
+type jsonDecoder struct {
+	scanner
+	maxSize int
+	strict  bool
+	root    node
+	spans   bool
+	stamp   uint32
+	scan    []uint32
+	arena   *connectors.Arena
+}
+
+// How Batch.Scan is laid out: scanMark, the stamp of the decoder whose key
+// entries it names, then for each record of the batch where its block begins, 0
+// if it has none. A block is the number of fields, the length of the value, and
+// for each field spanWords words.
+const (
+	scanMark   = 0x4A534F4E
+	scanHeader = 2
+	spanWords  = 4
+
+	spanKey   = 0 // position of the name's first quote
+	spanValue = 1
+	spanEnd   = 2 // behind the value
+	spanEntry = 3 // the decoder's entry of the name + 1, 0 for none
+)
+
+// stamps tells decoders apart. Zero is none of them.
+var stamps atomic.Uint32
+
+func newJSONDecoder(c *jsonConfig, fields []Field, spans bool) (*jsonDecoder, error) {
+	d := &jsonDecoder{
+		scanner: scanner{limit: c.MaxDepth},
+		maxSize: int(c.MaxSize),
+		strict:  c.Strict,
+		spans:   spans,
+		stamp:   stamps.Add(1),
+	}
+	for _, f := range fields {
+		if f.Slot < 0 {
+			return nil, errors.New("a field to decode needs a slot")
+		}
+		d.root.want(f.Path, f.Slot)
+	}
+	d.root.prepare()
+	return d, nil
+}
+
+// want adds a wanted value to the tree.
+func (n *node) want(path []string, slot int) {
+	if len(path) == 0 {
+		n.slots = append(n.slots, slot)
+		return
+	}
+	n.below = append(n.below, slot)
+	i := intern(&n.keys.names, path[0])
+	if i == len(n.kids) {
+		n.kids = append(n.kids, &node{})
+	}
+	n.kids[i].want(path[1:], slot)
+}
+
+func (n *node) prepare() {
+	n.keys = newKeyTable(n.keys.names)
+	for _, kid := range n.kids {
+		kid.prepare()
+	}
+}
+
+func (d *jsonDecoder) Decode(b *connectors.Batch, sel []uint16, fail func(row uint16, err *SyntaxError)) []uint16 {
+	ok := sel[:0]
+	d.arena, d.scan = &b.Arena, b.Scan
+	if d.spans {
+		d.beginScan(len(b.Records))
+	}
+	for _, r := range sel {
+		value := b.Records[r].Value
+		if value != nil && !d.record(value, b.Row(int(r)), int(r)) {
+			fail(r, d.err())
+			continue
+		}
+		ok = append(ok, r)
+	}
+	b.Scan = d.scan
+	d.arena, d.scan = nil, nil
+	return ok
+}
+
+// beginScan lays out Batch.Scan for n records, or joins what another decoder
+// left there, whose entries then mean nothing any more.
+func (d *jsonDecoder) beginScan(n int) {
+	if len(d.scan) >= scanHeader+n && d.scan[0] == scanMark {
+		if d.scan[1] != d.stamp {
+			d.scan[1] = 0
+		}
+		return
+	}
+	d.scan = append(d.scan[:0], scanMark, d.stamp)
+	for range n {
+		d.scan = append(d.scan, 0)
+	}
+}
+
+func (d *jsonDecoder) record(b []byte, row []connectors.Value, r int) bool {
+	if len(b) > d.maxSize {
+		d.fail(d.maxSize, wantSmall)
+		return false
+	}
+	start := d.begin(b)
+	if start < 0 || d.strict && !d.valid(b, start) {
+		return false
+	}
+	i := start
+	if len(d.root.slots) > 0 {
+		v, end := d.value(b, start, 0, d.arena)
+		if end < 0 {
+			return false
+		}
+		fill(row, d.root.slots, v)
+		i = end
+	}
+	switch {
+	case b[start] != '{':
+		if i == start {
+			i = d.skip(b, i, 0)
+		}
+	case d.spans:
+		i = d.recordSpans(b, start, row, r)
+	default:
+		i = d.object(b, start, &d.root, row, 1)
+	}
+	return i >= 0 && d.end(b, i) >= 0
+}
+
+func (d *jsonDecoder) valid(b []byte, i int) bool {
+	d.full = true
+	i = d.skip(b, i, 0)
+	d.full = false
+	return i >= 0 && d.end(b, i) >= 0
+}
+
+// recordSpans reads the object at i and leaves its block in scan.
+func (d *jsonDecoder) recordSpans(b []byte, i int, row []connectors.Value, r int) int {
+	block := len(d.scan)
+	d.scan = append(d.scan, 0, uint32(len(b)))
+	if i = d.object(b, i, &d.root, row, 1); i < 0 {
+		d.scan = d.scan[:block]
+		return i
+	}
+	d.scan[block] = uint32((len(d.scan) - block - 2) / spanWords)
+	d.scan[scanHeader+r] = uint32(block)
+	return i
+}
+
+// object reads the object at i, depth being the number of open containers with
+// it, and the wanted values below it.
+func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, depth int) int {
+	if depth > d.limit {
+		return d.fail(i, wantShallow)
+	}
+	spans := d.spans && depth == 1
+	i = space(b, i+1)
+	if uint(i) < uint(len(b)) && b[i] == '}' {
+		return i + 1
+	}
+	last := int32(firstKey)
+	for {
+		key, id, entry := i, int32(noName), int32(noKey)
+		hit := false
+		if last >= 0 {
+			entry = n.keys.entries[last].next
+			if e := &n.keys.entries[entry]; e.at(b, i) {
+				hit, id = true, e.id
+				i = space(b, i+len(e.text))
+			}
+		}
+		if !hit {
+			if entry, id, i = n.keys.read(&d.scanner, b, i, last); i < 0 {
+				return i
+			}
+		}
+		last = entry
+		value := i
+		if id >= 0 {
+			i = d.field(b, i, n.kids[id], row, depth)
+		} else {
+			i = d.skip(b, i, depth)
+		}
+		if i < 0 {
+			return i
+		}
+		if spans {
+			d.scan = append(d.scan, uint32(key), uint32(value), uint32(i), uint32(entry+1))
+		}
+		i = space(b, i)
+		if uint(i) >= uint(len(b)) {
+			return d.fail(len(b), wantMore)
+		}
+		if b[i] != ',' {
+			if b[i] == '}' {
+				return i + 1
+			}
+			return d.fail(i, wantComma)
+		}
+		i = space(b, i+1)
+	}
+}
+
+// field reads the value at i of a field that is wanted or looked into. It forgets
+// what an earlier field of the same name held.
+func (d *jsonDecoder) field(b []byte, i int, n *node, row []connectors.Value, depth int) int {
+	if len(n.slots) > 0 {
+		v, end := d.value(b, i, depth, d.arena)
+		if end < 0 {
+			return end
+		}
+		fill(row, n.slots, v)
+		if len(n.kids) == 0 {
+			return end
+		}
+	}
+	fill(row, n.below, connectors.Value{})
+	if uint(i) < uint(len(b)) && b[i] == '{' {
+		return d.object(b, i, n, row, depth+1)
+	}
+	return d.skip(b, i, depth)
+}
+
+func fill(row []connectors.Value, slots []int, v connectors.Value) {
+	for _, slot := range slots {
+		row[slot] = v
+	}
+}
