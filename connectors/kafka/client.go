@@ -1,0 +1,218 @@
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// connection is how to reach a cluster.
+type connection struct {
+	brokers []string
+	tls     TLSConfig
+	sasl    SASLConfig
+	client  ClientConfig
+}
+
+// options are those that every client of the connection has. dials hears of
+// each attempt to connect.
+func (c *connection) options(dials *dialWatch) ([]kgo.Opt, error) {
+	opts := []kgo.Opt{
+		kgo.SeedBrokers(c.brokers...),
+		kgo.ClientID(c.client.ClientID),
+		kgo.SoftwareNameAndVersion("sluice", "1"),
+		kgo.DialTimeout(time.Duration(c.client.DialTimeout)),
+		kgo.DisableClientMetrics(),
+		kgo.WithHooks(dials),
+		// A broker that comes back is found within a second or so.
+		kgo.RetryBackoffFn(func(fails int) time.Duration {
+			return min(time.Second, 50*time.Millisecond<<min(fails, 6))
+		}),
+		kgo.MetadataMinAge(250 * time.Millisecond),
+	}
+	if c.tls.On() {
+		t, err := c.tls.build()
+		if err != nil {
+			return nil, connectors.Permanent(err)
+		}
+		opts = append(opts, kgo.DialTLSConfig(t))
+	}
+	switch c.sasl.Mechanism {
+	case "PLAIN":
+		opts = append(opts, kgo.SASL(plain.Auth{User: c.sasl.Username, Pass: c.sasl.Password}.AsMechanism()))
+	case "SCRAM-SHA-256":
+		opts = append(opts, kgo.SASL(scram.Auth{User: c.sasl.Username, Pass: c.sasl.Password}.AsSha256Mechanism()))
+	case "SCRAM-SHA-512":
+		opts = append(opts, kgo.SASL(scram.Auth{User: c.sasl.Username, Pass: c.sasl.Password}.AsSha512Mechanism()))
+	}
+	return opts, nil
+}
+
+// newClient makes a client of the connection.
+func (c *connection) newClient(dials *dialWatch, more ...kgo.Opt) (*kgo.Client, error) {
+	opts, err := c.options(dials)
+	if err != nil {
+		return nil, err
+	}
+	cl, err := kgo.NewClient(append(opts, more...)...)
+	if err != nil {
+		return nil, connectors.Permanent(fmt.Errorf("set up a client for kafka at %s: %w", strings.Join(c.brokers, ", "), err))
+	}
+	return cl, nil
+}
+
+func (c *TLSConfig) build() (*tls.Config, error) {
+	out := &tls.Config{
+		MinVersion: tls.VersionTLS12, ServerName: c.ServerName,
+		InsecureSkipVerify: c.InsecureSkipVerify, //nolint:gosec // what the user asked for
+	}
+	if c.CA != "" {
+		pem, err := os.ReadFile(c.CA)
+		if err != nil {
+			return nil, fmt.Errorf("read tls.ca: %w", err)
+		}
+		out.RootCAs = x509.NewCertPool()
+		if !out.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("read tls.ca: %s holds no certificate in PEM form", c.CA)
+		}
+	}
+	if c.Cert != "" {
+		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
+		if err != nil {
+			return nil, fmt.Errorf("read tls.cert and tls.key: %w", err)
+		}
+		out.Certificates = []tls.Certificate{pair}
+	}
+	return out, nil
+}
+
+// dialLogEvery is how often an unreachable broker is logged.
+const dialLogEvery = 10 * time.Second
+
+// dialWatch hears of each attempt to connect to a broker: it logs failures, not
+// too often, and keeps the last one as the cause of what then times out.
+type dialWatch struct {
+	log *slog.Logger
+
+	mu     sync.Mutex
+	down   map[string]time.Time // when the failure of a broker was logged last
+	err    error
+	failed time.Time
+}
+
+func newDialWatch(log *slog.Logger) *dialWatch {
+	return &dialWatch{log: cmp.Or(log, slog.New(slog.DiscardHandler)), down: map[string]time.Time{}}
+}
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (d *dialWatch) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	addr := net.JoinHostPort(meta.Host, fmt.Sprint(meta.Port))
+	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	last, known := d.down[addr]
+	if err == nil {
+		if known {
+			delete(d.down, addr)
+			d.log.Info("kafka broker is reachable again", "broker", addr)
+		}
+		return
+	}
+	d.err, d.failed = err, time.Now()
+	if !known || time.Since(last) >= dialLogEvery {
+		d.down[addr] = time.Now()
+		d.log.Warn("kafka broker cannot be reached, trying again", "broker", addr, "err", err)
+	}
+}
+
+// cause is the last failure to connect within the last while, or nil.
+func (d *dialWatch) cause() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.err != nil && time.Since(d.failed) < 2*dialLogEvery {
+		return d.err
+	}
+	return nil
+}
+
+// requestPatience is how long a request of the control path may take with its
+// retries before its failure is told.
+const requestPatience = 10 * time.Second
+
+// ask runs a request of the control path with a bound on its time and explains
+// its failure: what was asked of which cluster, and what to do.
+func (c *connection) ask(ctx context.Context, d *dialWatch, what string, f func(ctx context.Context) error) error {
+	bounded, cancel := context.WithTimeout(ctx, requestPatience)
+	defer cancel()
+	err := f(bounded)
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return c.explain(d, what, err)
+}
+
+// explain puts the facts around err that a user needs, and marks what no retry
+// mends.
+func (c *connection) explain(d *dialWatch, what string, err error) error {
+	at := strings.Join(c.brokers, ", ")
+	if auth, help := denied(err); auth {
+		return connectors.Permanent(fmt.Errorf("%s at kafka %s: %w (%s)", what, at, err, help))
+	}
+	if errors.Is(err, context.DeadlineExceeded) || isDial(err) {
+		if cause := d.cause(); cause != nil {
+			if auth, help := denied(cause); auth {
+				return connectors.Permanent(fmt.Errorf("%s at kafka %s: %w (%s)", what, at, cause, help))
+			}
+			return fmt.Errorf("%s: no broker of kafka %s can be reached: %w", what, at, cause)
+		}
+	}
+	return fmt.Errorf("%s at kafka %s: %w", what, at, err)
+}
+
+func isDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op)
+}
+
+// denials are answers that mean missing rights or a wrong login, with what to do.
+var denials = []struct {
+	err  error
+	help string
+}{
+	{kerr.TopicAuthorizationFailed, "the user needs the right to it: READ and DESCRIBE for a source, WRITE and DESCRIBE for a sink"},
+	{kerr.GroupAuthorizationFailed, "the user needs READ and DESCRIBE on the group"},
+	{kerr.ClusterAuthorizationFailed, "the user needs the right to this on the cluster"},
+	{kerr.TransactionalIDAuthorizationFailed, "the user needs WRITE and DESCRIBE on the transactional ids with this prefix"},
+	{kerr.SaslAuthenticationFailed, "check sasl.username and sasl.password"},
+	{kerr.UnsupportedSaslMechanism, "check sasl.mechanism against what the broker offers"},
+}
+
+func denied(err error) (bool, string) {
+	for _, d := range denials {
+		if errors.Is(err, d.err) {
+			return true, d.help
+		}
+	}
+	return false, ""
+}
