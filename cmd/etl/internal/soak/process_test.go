@@ -1,0 +1,152 @@
+//go:build integration
+
+package soak
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// etl is the program under test, built with its named crash points.
+var etl string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "etl-soak-")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer func() { _ = os.RemoveAll(dir) }()
+		etl = filepath.Join(dir, "etl")
+		build := exec.Command("go", "build", "-buildvcs=false", "-tags", "failpoint", "-o", etl, "github.com/sluice-etl/sluice/cmd/etl")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// process is one life of the program.
+type process struct {
+	t      *testing.T
+	cmd    *exec.Cmd
+	log    string
+	exited chan struct{}
+	code   int // after exited is closed: the exit code, or -1 for a signal
+}
+
+// start runs the pipeline file in a new process. Further arguments follow it,
+// those with = before any - are variables.
+func (j *job) start(t *testing.T, args ...string) *process {
+	t.Helper()
+	j.lives++
+	p := &process{t: t, log: filepath.Join(j.dir, fmt.Sprintf("etl-%d.log", j.lives)), exited: make(chan struct{})}
+	out, err := os.Create(p.log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.cmd = exec.Command(etl, "run", j.file)
+	p.cmd.Env = os.Environ()
+	for _, a := range args {
+		if i := strings.IndexByte(a, '='); i > 0 && a[0] != '-' {
+			p.cmd.Env = append(p.cmd.Env, a)
+		} else {
+			p.cmd.Args = append(p.cmd.Args, a)
+		}
+	}
+	p.cmd.Stdout, p.cmd.Stderr = out, out
+	if err := p.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(p.exited)
+		defer out.Close()
+		err := p.cmd.Wait()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) || err == nil {
+			p.code = p.cmd.ProcessState.ExitCode()
+		}
+	}()
+	t.Cleanup(func() {
+		p.signal(syscall.SIGKILL)
+		<-p.exited
+	})
+	return p
+}
+
+func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
+
+// killAfter lets the process run for a while and kills it with SIGKILL. It
+// reports whether it was still alive then.
+func (p *process) killAfter(d time.Duration) bool {
+	p.t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		return false
+	case <-timer.C:
+		p.signal(syscall.SIGKILL)
+		<-p.exited
+		return p.code == -1
+	}
+}
+
+// wait waits for the process to end by itself and checks its exit code.
+func (p *process) wait(within time.Duration, want int) {
+	p.t.Helper()
+	timer := time.NewTimer(within)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+		if p.code != want {
+			p.t.Fatalf("exit code %d, want %d\n%s", p.code, want, p.tail())
+		}
+	case <-timer.C:
+		p.t.Fatalf("it still runs after %v\n%s", within, p.tail())
+	}
+}
+
+// alive fails the test when the process has ended.
+func (p *process) alive() {
+	p.t.Helper()
+	select {
+	case <-p.exited:
+		p.t.Fatalf("it ended with exit code %d\n%s", p.code, p.tail())
+	default:
+	}
+}
+
+// tail is the end of what the process printed.
+func (p *process) tail() string {
+	text, err := os.ReadFile(p.log)
+	if err != nil {
+		return err.Error()
+	}
+	const keep = 4000
+	return string(text[max(0, len(text)-keep):])
+}
+
+// eventually waits until ok holds.
+func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(within)
+	for !ok() {
+		select {
+		case <-ticker.C:
+		case <-deadline:
+			t.Fatalf("not within %v: %s", within, what)
+		}
+	}
+}

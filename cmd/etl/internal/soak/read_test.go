@@ -1,0 +1,180 @@
+//go:build integration
+
+package soak
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+)
+
+// result is one record as it came out.
+type result struct {
+	P    int `json:"p"`
+	N    int `json:"n"`
+	Seen int `json:"seen"`
+}
+
+// takeLines gives every line of r, a JSON object each, to the check.
+func (c *check) takeLines(r io.Reader) error {
+	lines := bufio.NewScanner(r)
+	for lines.Scan() {
+		got := result{P: -1}
+		if err := json.Unmarshal(lines.Bytes(), &got); err != nil {
+			return fmt.Errorf("line %q: %w", lines.Text(), err)
+		}
+		c.take(got.P, got.N, got.Seen)
+	}
+	return lines.Err()
+}
+
+// readTopic reads a topic with the console consumer of Kafka's own
+// distribution, committed records only.
+func (c *check) readTopic(t *testing.T, topic string) {
+	t.Helper()
+	script := filepath.Join("..", "..", "..", "..", "deploy", "services", "kafka.sh")
+	cmd := exec.CommandContext(t.Context(), script, "tool", "org.apache.kafka.tools.consumer.ConsoleConsumer",
+		"--bootstrap-server", strings.Join(brokers(t), ","), "--topic", topic, "--from-beginning",
+		"--isolation-level", "read_committed", "--timeout-ms", "5000")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	readErr := c.takeLines(out)
+	// Its exit code tells of the time-out that ends every reading.
+	_ = cmd.Wait()
+	if readErr != nil || !strings.Contains(errs.String(), "Processed a total of") {
+		t.Fatalf("read %s: %v\n%s", topic, readErr, errs.String())
+	}
+}
+
+var fileName = regexp.MustCompile(`-g(\d+)-(\d+)-(\d+)-(\d+)\.[a-z]+$`)
+
+// readFiles reads all visible files below dir in the order of their names'
+// generation, checkpoint, subtask and sequence.
+func (c *check) readFiles(t *testing.T, dir string) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), ".") })
+	slices.SortFunc(files, func(a, b string) int { return slices.Compare(fileOrder(t, a), fileOrder(t, b)) })
+	for _, name := range files {
+		f, err := os.Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = c.takeLines(f)
+		_ = f.Close()
+		if err != nil {
+			t.Fatalf("read %s: %v", name, err)
+		}
+	}
+}
+
+func fileOrder(t *testing.T, name string) []int {
+	t.Helper()
+	m := fileName.FindStringSubmatch(name)
+	if m == nil {
+		t.Fatalf("unexpected file %s", name)
+	}
+	order := make([]int, 4)
+	for i := range order {
+		order[i], _ = strconv.Atoi(m[i+1])
+	}
+	return order
+}
+
+// watch follows the committed records of a topic, for the progress of a run;
+// it judges nothing.
+type watch struct {
+	count atomic.Int64
+	last  [partitions]atomic.Int64 // highest number seen of each partition, plus one
+	first atomic.Int64             // when the first new number after mark came, Unix nanoseconds; 0 for not yet
+}
+
+func newWatch(t *testing.T, topic string) *watch {
+	t.Helper()
+	cl, err := kgo.NewClient(kgo.SeedBrokers(brokers(t)...), kgo.ConsumeTopics(topic),
+		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()), kgo.FetchIsolationLevel(kgo.ReadCommitted()), kgo.FetchMaxWait(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w, done := &watch{}, make(chan struct{})
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			cl.PollFetches(ctx).EachRecord(w.take)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		cl.Close()
+	})
+	return w
+}
+
+func (w *watch) take(r *kgo.Record) {
+	var got result
+	if json.Unmarshal(r.Value, &got) != nil || got.P < 0 || got.P >= partitions {
+		return
+	}
+	if n := int64(got.N) + 1; n > w.last[got.P].Load() {
+		w.last[got.P].Store(n)
+		w.first.CompareAndSwap(0, time.Now().UnixNano())
+	}
+	w.count.Add(1)
+}
+
+// mark forgets when a new record came first.
+func (w *watch) mark() { w.first.Store(0) }
+
+// complete reports whether the last record of each partition has come.
+func (w *watch) complete(l *ledger) bool {
+	for p := range partitions {
+		if w.last[p].Load() < int64(l.counts[p]) {
+			return false
+		}
+	}
+	return true
+}
+
+// oldestCheckpoint is the path of the oldest complete checkpoint that the
+// pipeline's jobs hold.
+func (j *job) oldestCheckpoint(t *testing.T) string {
+	t.Helper()
+	found, err := filepath.Glob(filepath.Join(j.dir, "checkpoints", j.name, "*", "chk-*", "_metadata"))
+	if err != nil || len(found) == 0 {
+		t.Fatalf("no checkpoint of %s: %v", j.name, err)
+	}
+	number := func(path string) int {
+		n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(path)), "chk-"))
+		return n
+	}
+	slices.SortFunc(found, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
+	return filepath.Dir(found[0])
+}
