@@ -34,6 +34,9 @@ type SinkSpec struct {
 	// with topic, partition, offset, key, value, reason …), since the sink has no
 	// headers to carry those facts in.
 	DeadLetterRows bool
+	// Lines says that values are written one a line: the encoder then gives values
+	// without raw line breaks, null for a tombstone, and refuses empty ones.
+	Lines bool
 }
 
 var (

@@ -23,13 +23,14 @@ const (
 type Sink interface {
 	// Guarantee is what this sink, configured as it is, promises.
 	Guarantee() Guarantee
-	// Open connects and checks the target. Sinks that restore state get it in env.
-	// Open publishes nothing, aborts nothing and fences nobody: at that time another
-	// process may still own the pipeline.
+	// Open connects and checks the target, so that witnesses can be read. It
+	// publishes nothing, aborts nothing and fences nobody: at that time another
+	// process may still own the pipeline, and nothing is restored yet.
 	Open(ctx context.Context, env SinkEnv) error
 	// Start is called once after every committable of the restored checkpoint is
-	// resolved and what came after it is revoked, before any record flows.
-	Start(ctx context.Context) error
+	// resolved and what came after it is revoked, before writers are made and any
+	// record flows.
+	Start(ctx context.Context, restored Restored) error
 	// Writer makes the writer of one subtask, of env.Subtasks.
 	Writer(subtask int) (Writer, error)
 	// Close frees what the sink holds, after all writers are closed. It publishes
@@ -102,6 +103,15 @@ type Committable struct {
 	Data json.RawMessage `json:"data,omitempty"`
 }
 
+// Restored is what a sink left in the restored checkpoint; empty for a new one.
+type Restored struct {
+	// Subtasks are what its writers returned from Prepare. The sink deals it out to
+	// its writers; their number may be another now.
+	Subtasks []Prepared
+	// Files reads the files that they refer to. It stays usable until the sink is closed.
+	Files CheckpointFiles
+}
+
 // TwoPhaseSink is a sink whose output stays invisible until its checkpoint is
 // complete. Sinks that share a transaction return the same Committer.
 type TwoPhaseSink interface {
@@ -169,11 +179,6 @@ type SinkEnv struct {
 	Subtasks int
 	// Generation is the process's own, once it has one; sinks read it at Start.
 	Generation func() uint64
-	// Restored is what the subtasks of the restored checkpoint left in Prepared.
-	// The sink deals it out to its writers; their number may be another.
-	Restored []Prepared
-	// Files reads restored files; writing goes through Prepare's.
-	Files CheckpointFiles
 	// Slots is how many checkpoints can be prepared and not yet committed at once.
 	Slots int
 	// Shared gives one object to all sinks of the pipeline that ask for it under

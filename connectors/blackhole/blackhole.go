@@ -40,7 +40,7 @@ func (s *Sink) Guarantee() connectors.Guarantee { return connectors.AtLeastOnce 
 func (s *Sink) Open(context.Context, connectors.SinkEnv) error { return nil }
 
 // Start does nothing.
-func (s *Sink) Start(context.Context) error { return nil }
+func (s *Sink) Start(context.Context, connectors.Restored) error { return nil }
 
 // Writer makes a writer that adds to the sink's counts.
 func (s *Sink) Writer(int) (connectors.Writer, error) { return writer{s}, nil }

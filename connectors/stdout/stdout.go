@@ -48,7 +48,7 @@ func (s *Sink) Guarantee() connectors.Guarantee { return connectors.AtLeastOnce 
 func (s *Sink) Open(context.Context, connectors.SinkEnv) error { return nil }
 
 // Start does nothing.
-func (s *Sink) Start(context.Context) error { return nil }
+func (s *Sink) Start(context.Context, connectors.Restored) error { return nil }
 
 // Writer makes a writer of its own buffer.
 func (s *Sink) Writer(int) (connectors.Writer, error) { return &writer{sink: s}, nil }
