@@ -52,14 +52,15 @@ func (c *Coordinator) complete(a *attempt, now time.Time) {
 	c.completing = a
 	c.stats.change(a.entry, func(s *CheckpointStats) { s.Status = Committing })
 	c.goBeside(func(ctx context.Context) {
-		err := c.writeMetadata(ctx, m)
+		lost := c.writeMetadata(ctx, m)
 		written := time.Now()
-		c.post(func() { c.onWritten(a, err, now, written) })
-		if err != nil {
+		c.post(func() { c.onWritten(a, lost, now, written) })
+		if lost != nil {
 			return
 		}
-		err = c.publish(ctx, m)
-		c.post(func() { c.onPublished(a, m, err, written, time.Now()) })
+		err := c.publish(ctx, m)
+		proven := time.Now()
+		c.post(func() { c.onPublished(a, m, err, written, proven) })
 	})
 }
 
