@@ -2,6 +2,7 @@ package format
 
 import (
 	"errors"
+	"math"
 	"sync/atomic"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -28,12 +29,16 @@ type jsonDecoder struct {
 
 // How Batch.Scan is laid out: scanMark, the stamp of the decoder whose key
 // entries it names, then for each record of the batch where its block begins, 0
-// if it has none. A block is the number of fields, the length of the value, and
-// for each field spanWords words.
+// if it has none. A block is a header and for each field spanWords words.
 const (
 	scanMark   = 0x4A534F4E
 	scanHeader = 2
 	spanWords  = 4
+
+	blockLength = 0 // of the value
+	blockFields = 1 // how many there are
+	blockOrder  = 2 // with the number of fields the order of them: two records with the same one, not 0, have the same names
+	blockHeader = 3
 
 	spanKey   = 0 // position of the name's first quote
 	spanValue = 1
@@ -41,8 +46,16 @@ const (
 	spanEntry = 3 // the decoder's entry of the name + 1, 0 for none
 )
 
-// stamps tells decoders apart. Zero is none of them.
+// maxSpans is how many fields a block can have. A record with more leaves none.
+const maxSpans = 4096
+
+// stamps tells decoders apart.
 var stamps atomic.Uint32
+
+const (
+	noStamp  = 0              // the entries of several decoders
+	ownStamp = math.MaxUint32 // the entries of the encoder itself
+)
 
 func newJSONDecoder(c *jsonConfig, fields []Field, spans bool) (*jsonDecoder, error) {
 	d := &jsonDecoder{
@@ -107,7 +120,7 @@ func (d *jsonDecoder) Decode(b *connectors.Batch, sel []uint16, fail func(row ui
 func (d *jsonDecoder) beginScan(n int) {
 	if len(d.scan) >= scanHeader+n && d.scan[0] == scanMark {
 		if d.scan[1] != d.stamp {
-			d.scan[1] = 0
+			d.scan[1] = noStamp
 		}
 		return
 	}
@@ -158,12 +171,21 @@ func (d *jsonDecoder) valid(b []byte, i int) bool {
 // recordSpans reads the object at i and leaves its block in scan.
 func (d *jsonDecoder) recordSpans(b []byte, i int, row []connectors.Value, r int) int {
 	block := len(d.scan)
-	d.scan = append(d.scan, 0, uint32(len(b)))
+	misses := d.root.keys.misses
+	d.scan = append(d.scan, uint32(len(b)), 0, 0)
 	if i = d.object(b, i, &d.root, row, 1); i < 0 {
 		d.scan = d.scan[:block]
 		return i
 	}
-	d.scan[block] = uint32((len(d.scan) - block - 2) / spanWords)
+	fields := (len(d.scan) - block - blockHeader) / spanWords
+	if fields > maxSpans {
+		d.scan = d.scan[:block]
+		return i
+	}
+	d.scan[block+blockFields] = uint32(fields)
+	if d.root.keys.misses == misses {
+		d.scan[block+blockOrder] = d.root.keys.order()
+	}
 	d.scan[scanHeader+r] = uint32(block)
 	return i
 }
@@ -181,21 +203,11 @@ func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, d
 	}
 	last := int32(firstKey)
 	for {
-		key, id, entry := i, int32(noName), int32(noKey)
-		hit := false
-		if last >= 0 {
-			entry = n.keys.entries[last].next
-			if e := &n.keys.entries[entry]; e.at(b, i) {
-				hit, id = true, e.id
-				i = space(b, i+len(e.text))
-			}
+		key := i
+		var id int32
+		if last, id, i = n.keys.next(&d.scanner, b, i, last); i < 0 {
+			return i
 		}
-		if !hit {
-			if entry, id, i = n.keys.read(&d.scanner, b, i, last); i < 0 {
-				return i
-			}
-		}
-		last = entry
 		value := i
 		if id >= 0 {
 			i = d.field(b, i, n.kids[id], row, depth)
@@ -206,7 +218,7 @@ func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, d
 			return i
 		}
 		if spans {
-			d.scan = append(d.scan, uint32(key), uint32(value), uint32(i), uint32(entry+1))
+			d.scan = append(d.scan, uint32(key), uint32(value), uint32(i), uint32(last+1))
 		}
 		i = space(b, i)
 		if uint(i) >= uint(len(b)) {

@@ -13,21 +13,22 @@ type jsonEncoder struct {
 	lines bool
 	shape *shape // nil for the raw value
 	keys  keyTable
-	plan  *plan // of the last record
-	spans []span
+	// program says what to do with records of one field order; it is kept for the
+	// next record, which mostly has the same one.
+	program program
+	// words is a block of spans, as decoders leave them, of a record that had none.
+	words []uint32
 	// entries translates the entries of the decoder with the stamp to name ids.
 	entries []int32
 	stamp   uint32
 	arena   *connectors.Arena
 }
 
-// unknownEntry marks an entry of a decoder that no record has shown yet.
-const unknownEntry = -2
-
 // Why a record cannot be written.
 var (
 	errEmptyLine = errors.New("an empty value cannot be written as a line of JSON")
 	errLineBreak = errors.New("a raw line break within a string cannot be written as a line of JSON")
+	errNoObject  = errors.New("fields can be changed in an object only, and the value is none")
 )
 
 func newJSONEncoder(c *jsonConfig, layout *connectors.Layout, opts EncoderOptions) (*jsonEncoder, error) {
@@ -42,7 +43,7 @@ func newJSONEncoder(c *jsonConfig, layout *connectors.Layout, opts EncoderOption
 	}
 	e.shape = newShape(layout)
 	e.keys = newKeyTable(e.shape.names)
-	e.plan = e.shape.planned()
+	e.program.plan = e.shape.planned()
 	return e, nil
 }
 
@@ -52,7 +53,7 @@ func (e *jsonEncoder) Encode(rows *connectors.Rows, fail func(i int, err error))
 	}
 	rows.Values = rows.Values[:len(rows.Sel)]
 	e.arena = &rows.Batch.Arena
-	e.begin(rows.Batch)
+	e.meet(rows.Batch)
 	for i, r := range rows.Sel {
 		value, err := e.record(rows.Batch, int(r))
 		if err != nil {
@@ -62,7 +63,13 @@ func (e *jsonEncoder) Encode(rows *connectors.Rows, fail func(i int, err error))
 		rows.Values[i] = value
 	}
 	e.arena = nil
+	if cap(e.words) > keepWords {
+		e.words = nil
+	}
 }
+
+// keepWords is how much of words is kept from batch to batch.
+const keepWords = 1 << 16
 
 var nullLine = []byte("null")
 
@@ -76,9 +83,13 @@ func (e *jsonEncoder) record(b *connectors.Batch, r int) ([]byte, error) {
 	case e.shape == nil:
 		return e.line(raw, false)
 	case e.shape.empty:
-		return e.made(b.Row(r))
+		return e.object(nil, nil, b.Row(r))
 	}
-	return e.spliced(b, r, raw)
+	spans, err := e.locate(b, r, raw)
+	if err != nil {
+		return nil, err
+	}
+	return e.object(raw, spans, b.Row(r))
 }
 
 // line makes value fit a line where lines are written. It is changed in place
@@ -105,125 +116,46 @@ func (e *jsonEncoder) line(value []byte, own bool) ([]byte, error) {
 // What is reserved for each new value, about.
 const valueRoom = 32
 
-// made writes a value from slots alone.
-func (e *jsonEncoder) made(row []connectors.Value) ([]byte, error) {
-	out := e.arena.Grow(2 + valueRoom*len(e.plan.added))
-	out, err := e.add(append(out, '{'), row, 1)
-	if err != nil {
-		return nil, err
+// object writes an object: what the program takes over from raw, whose fields are
+// at spans, and the new fields.
+func (e *jsonEncoder) object(raw []byte, spans []uint32, row []connectors.Value) ([]byte, error) {
+	p := e.program.plan
+	out := e.arena.Grow(len(raw) + 2 + p.room)
+	out = append(out, '{')
+	var err error
+	for i := range e.program.ops {
+		o := &e.program.ops[i]
+		if i > 0 {
+			out = append(out, ',')
+		}
+		switch {
+		case o.name == "":
+			out = append(out, raw[spans[o.from+spanKey]:spans[o.to+spanEnd]]...)
+		case o.slot == rawSlot:
+			out = append(out, o.name...)
+			out = append(out, raw[spans[o.to+spanValue]:spans[o.to+spanEnd]]...)
+		default:
+			out = append(out, o.name...)
+			if out, err = AppendValue(out, row[o.slot]); err != nil {
+				return nil, fieldError(o.name, err)
+			}
+		}
 	}
-	return e.line(e.arena.Keep(append(out, '}')), true)
-}
-
-// add appends the new fields to an object that is n bytes long without any.
-func (e *jsonEncoder) add(out []byte, row []connectors.Value, n int) ([]byte, error) {
-	for i := range e.plan.added {
-		f := &e.plan.added[i]
+	for i := range p.added {
+		f := &p.added[i]
 		name := f.name
-		if len(out) == n {
+		if i == 0 && len(e.program.ops) == 0 {
 			name = name[1:]
 		}
 		out = append(out, name...)
-		var err error
 		if out, err = AppendValue(out, row[f.slot]); err != nil {
-			return out, fieldError(f.name[1:], err)
+			return nil, fieldError(f.name[1:], err)
 		}
 	}
-	return out, nil
+	return e.line(e.arena.Keep(append(out, '}')), true)
 }
 
 // fieldError says which field cannot be written; name has quotes and a colon.
 func fieldError(name string, err error) error {
 	return fmt.Errorf("write field %s: %w", name[:len(name)-1], err)
-}
-
-// spliced writes a value that is the raw one with edits.
-func (e *jsonEncoder) spliced(b *connectors.Batch, r int, raw []byte) ([]byte, error) {
-	if err := e.locate(b, r, raw); err != nil {
-		return nil, err
-	}
-	if !bytes.Equal(e.shape.mask, e.plan.mask) {
-		e.plan = e.shape.planned()
-	}
-	row := b.Row(r)
-	out := e.arena.Grow(len(raw) + valueRoom*(1+len(e.plan.added)))
-	out, err := e.splice(append(out, '{'), raw, row)
-	if err == nil {
-		out, err = e.add(out, row, 1)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return e.line(e.arena.Keep(append(out, '}')), true)
-}
-
-// splice appends what stays of the raw fields, neighbours in one piece.
-func (e *jsonEncoder) splice(out, raw []byte, row []connectors.Value) ([]byte, error) {
-	p, n := e.plan, len(out)
-	from, to := uint32(0), uint32(0) // the piece that is still to be copied
-	for i := range e.spans {
-		s := &e.spans[i]
-		what := p.others
-		if s.id >= 0 {
-			what = p.fields[s.id].what
-		}
-		if what == fieldStays {
-			if to == 0 {
-				from = s.key
-			}
-			to = s.end
-			continue
-		}
-		if to != 0 {
-			out = piece(out, raw[from:to], n)
-			to = 0
-		}
-		if what == fieldGoes || !e.first(i) {
-			continue
-		}
-		f := &p.fields[s.id]
-		out = piece(out, bytesOf(f.name), n)
-		if f.slot == rawSlot {
-			last := e.last(i)
-			out = append(out, raw[last.value:last.end]...)
-			continue
-		}
-		var err error
-		if out, err = AppendValue(out, row[f.slot]); err != nil {
-			return out, fieldError(f.name, err)
-		}
-	}
-	if to != 0 {
-		out = piece(out, raw[from:to], n)
-	}
-	return out, nil
-}
-
-// piece appends p, with a comma in front unless out is n bytes long, an object
-// without fields.
-func piece(out, p []byte, n int) []byte {
-	if len(out) > n {
-		out = append(out, ',')
-	}
-	return append(out, p...)
-}
-
-// first reports whether no field of the same name comes before span i.
-func (e *jsonEncoder) first(i int) bool {
-	for j := range e.spans[:i] {
-		if e.spans[j].id == e.spans[i].id {
-			return false
-		}
-	}
-	return true
-}
-
-// last is the last span of the name that span i has.
-func (e *jsonEncoder) last(i int) span {
-	for j := len(e.spans) - 1; j > i; j-- {
-		if e.spans[j].id == e.spans[i].id {
-			return e.spans[j]
-		}
-	}
-	return e.spans[i]
 }

@@ -10,6 +10,10 @@ type keyTable struct {
 	names   []string // that are of interest; an id is an index into it
 	entries []keyEntry
 	index   map[string]int32 // by the name with its quotes, as written
+	// misses counts the names that did not follow as they did the last time, changes
+	// those of them that changed what is expected to follow. An object without a
+	// miss has the fields that the expectations tell, from the first one on.
+	misses, changes uint32
 }
 
 type keyEntry struct {
@@ -54,10 +58,22 @@ func (t *keyTable) find(name []byte) int32 {
 	return noName
 }
 
-// read reads the field name at i where the guess, the entry that followed last,
-// is another one. It returns the entry, noKey if the name is not remembered, its
-// id, and the position of the field's value.
+// next reads the field name at i of b, behind the field with the entry last. It
+// returns the entry, noKey if the name is not remembered, its id, and the
+// position of the field's value.
+func (t *keyTable) next(s *scanner, b []byte, i int, last int32) (entry, id int32, end int) {
+	if last >= 0 {
+		guess := t.entries[last].next
+		if e := &t.entries[guess]; e.at(b, i) {
+			return guess, e.id, space(b, i+len(e.text))
+		}
+	}
+	return t.read(s, b, i, last)
+}
+
+// read is next where the entry that followed last is another one.
 func (t *keyTable) read(s *scanner, b []byte, i int, last int32) (entry, id int32, end int) {
+	t.misses++
 	// An optional field may be missing: then the one behind it comes.
 	if last >= 0 {
 		skipped := t.entries[t.entries[last].next].next
@@ -84,6 +100,7 @@ func (t *keyTable) read(s *scanner, b []byte, i int, last int32) (entry, id int3
 	}
 	if last >= 0 && entry >= 0 {
 		t.entries[last].next = entry
+		t.changes++
 	}
 	return entry, id, end
 }
@@ -111,3 +128,6 @@ func intern(names *[]string, name string) int {
 	*names = append(*names, name)
 	return len(*names) - 1
 }
+
+// order names the present expectations, never by 0.
+func (t *keyTable) order() uint32 { return max(t.changes, 1) }

@@ -1,7 +1,6 @@
 package format
 
 import (
-	"encoding/binary"
 	"slices"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -37,7 +36,7 @@ type plan struct {
 	fields []fieldPlan // by the id of the name
 	others uint8       // what becomes of fields that no edit mentions
 	added  []addedField
-	once   bool // some field is fieldOnce
+	room   int // that the values of slots take, about
 }
 
 type fieldPlan struct {
@@ -128,12 +127,14 @@ func (sh *shape) plan() *plan {
 		drafts = apply(drafts, e)
 	}
 	for _, d := range drafts {
+		if d.slot != rawSlot {
+			p.room += len(d.name) + valueRoom
+		}
 		if d.id < 0 {
 			p.added = append(p.added, addedField{slot: d.slot, name: string(AppendString([]byte{','}, d.name)) + ":"})
 			continue
 		}
 		p.fields[d.id] = fieldPlan{what: d.what, slot: d.slot, name: string(AppendString(nil, d.name)) + ":"}
-		p.once = p.once || d.what == fieldOnce
 	}
 	return p
 }
@@ -163,57 +164,4 @@ func apply(drafts []draft, e connectors.Edit) []draft {
 		return slices.DeleteFunc(drafts, func(d draft) bool { return d.name == e.To && d != moved })
 	}
 	return drafts
-}
-
-// span is a field of a record being encoded.
-type span struct {
-	key, value, end uint32
-	id              int32
-}
-
-// uint32s of a block of Batch.Scan.
-func spanOf(words []uint32) span {
-	_ = words[spanEnd]
-	return span{key: words[spanKey], value: words[spanValue], end: words[spanEnd], id: noName}
-}
-
-// lineBreaks makes raw line breaks between the tokens of b spaces, in place, and
-// returns the position of one within a string, negative if there is none.
-func lineBreaks(b []byte) int {
-	for i := 0; i < len(b); i++ {
-		switch b[i] {
-		case '\n', '\r':
-			b[i] = ' '
-		case '"':
-			end := stringEnd(b, i+1)
-			if end < 0 {
-				end = len(b)
-			}
-			for j := i + 1; j < end; j++ {
-				if b[j] == '\n' || b[j] == '\r' {
-					return j
-				}
-			}
-			i = end
-		}
-	}
-	return -1
-}
-
-// hasLineBreak reports whether b holds one at all.
-func hasLineBreak(b []byte) bool {
-	for len(b) >= 8 {
-		w := binary.LittleEndian.Uint64(b)
-		n, r := w^(ones*'\n'), w^(ones*'\r')
-		if ((n-ones)&^n|(r-ones)&^r)&highs != 0 {
-			return true
-		}
-		b = b[8:]
-	}
-	for _, c := range b {
-		if c == '\n' || c == '\r' {
-			return true
-		}
-	}
-	return false
 }

@@ -1,31 +1,44 @@
 package format
 
-import (
-	"errors"
+import "github.com/sluice-etl/sluice/connectors"
 
-	"github.com/sluice-etl/sluice/connectors"
-)
+// unknownEntry marks an entry of a decoder that no record has shown yet.
+const unknownEntry = -2
 
-// begin prepares for a batch: if a decoder left where the fields are, its
-// entries are translated.
-func (e *jsonEncoder) begin(b *connectors.Batch) {
+// meet prepares for a batch: the entries that its decoder used mean something
+// else if it is another one than before.
+func (e *jsonEncoder) meet(b *connectors.Batch) {
 	if e.shape == nil || len(b.Scan) < scanHeader || b.Scan[0] != scanMark {
 		return
 	}
-	if stamp := b.Scan[1]; stamp != e.stamp || stamp == 0 {
+	if stamp := b.Scan[1]; stamp != e.stamp {
 		e.stamp = stamp
 		e.entries = e.entries[:0]
 	}
 }
 
-// locate finds the fields of the record, and the names among them that matter.
-func (e *jsonEncoder) locate(b *connectors.Batch, r int, raw []byte) error {
-	e.spans = e.spans[:0]
-	clear(e.shape.mask)
-	if block := blockOf(b.Scan, r, len(raw)); block != nil {
-		return e.known(block, raw)
+// locate finds the fields of the record and sets up the program for them.
+func (e *jsonEncoder) locate(b *connectors.Batch, r int, raw []byte) (spans []uint32, err error) {
+	block, stamp := blockOf(b.Scan, r, len(raw)), e.stamp
+	if block == nil {
+		if block, err = e.rescan(raw); err != nil {
+			return nil, err
+		}
+		stamp = ownStamp
 	}
-	return e.rescan(raw)
+	spans = block[blockHeader:]
+	order, fields := block[blockOrder], block[blockFields]
+	p := &e.program
+	if p.fits(stamp, order, fields) {
+		return spans, nil
+	}
+	p.stamp, p.order, p.fields = stamp, order, fields
+	p.ids = p.ids[:0]
+	for at := 0; at+spanWords <= len(spans); at += spanWords {
+		p.ids = append(p.ids, e.id(raw, spans[at:], stamp))
+	}
+	p.build(e.shape)
+	return spans, nil
 }
 
 // blockOf is what the decoder left for record r, whose value has the given
@@ -34,43 +47,35 @@ func blockOf(scan []uint32, r, length int) []uint32 {
 	if len(scan) <= scanHeader+r || scan[0] != scanMark || scan[scanHeader+r] == 0 {
 		return nil
 	}
-	at := int(scan[scanHeader+r])
-	if at+2 > len(scan) || scan[at+1] != uint32(length) {
+	block := scan[scanHeader+r:]
+	at := int(block[0])
+	if at+blockHeader > len(scan) {
 		return nil
 	}
-	end := at + 2 + int(scan[at])*spanWords
-	if end > len(scan) {
+	block = scan[at:]
+	size := blockHeader + int(block[blockFields])*spanWords
+	if block[blockLength] != uint32(length) || size > len(block) {
 		return nil
 	}
-	return scan[at+2 : end]
+	return block[:size]
 }
 
-// known takes the fields from the decoder's block.
-func (e *jsonEncoder) known(block []uint32, raw []byte) error {
-	for ; len(block) >= spanWords; block = block[spanWords:] {
-		s := spanOf(block)
-		entry := int(block[spanEntry]) - 1
-		if e.stamp == 0 || entry < 0 {
-			s.id = e.nameAt(raw, s.key)
-		} else {
-			for entry >= len(e.entries) {
-				e.entries = append(e.entries, unknownEntry)
-			}
-			if e.entries[entry] == unknownEntry {
-				e.entries[entry] = e.nameAt(raw, s.key)
-			}
-			s.id = e.entries[entry]
-		}
-		e.note(s)
+// id is the id of the name of the field at a span.
+func (e *jsonEncoder) id(raw []byte, span []uint32, stamp uint32) int32 {
+	entry := int(span[spanEntry]) - 1
+	switch {
+	case entry < 0 || stamp == noStamp:
+		return e.nameAt(raw, span[spanKey])
+	case stamp == ownStamp:
+		return e.keys.entries[entry].id
 	}
-	return nil
-}
-
-func (e *jsonEncoder) note(s span) {
-	if s.id >= 0 {
-		e.shape.present(s.id)
+	for entry >= len(e.entries) {
+		e.entries = append(e.entries, unknownEntry)
 	}
-	e.spans = append(e.spans, s)
+	if e.entries[entry] == unknownEntry {
+		e.entries[entry] = e.nameAt(raw, span[spanKey])
+	}
+	return e.entries[entry]
 }
 
 // nameAt is the id of the field name at a position of raw.
@@ -79,50 +84,49 @@ func (e *jsonEncoder) nameAt(raw []byte, at uint32) int32 {
 	return id
 }
 
-// rescan finds the fields without a decoder's help.
-func (e *jsonEncoder) rescan(raw []byte) error {
-	i := e.scanner.begin(raw)
+// rescan makes a block without a decoder's help.
+func (e *jsonEncoder) rescan(raw []byte) ([]uint32, error) {
+	i := e.begin(raw)
 	if i < 0 {
-		return e.err()
+		return nil, e.err()
 	}
 	if raw[i] != '{' {
-		return errors.New(wantObjectEdits)
+		return nil, errNoObject
 	}
-	i = space(raw, i+1)
-	last := int32(firstKey)
-	for more := i >= len(raw) || raw[i] != '}'; more; {
-		key := i
-		var id int32
-		if last, id, i = e.key(raw, i, last); i < 0 {
-			return e.err()
-		}
-		s := span{key: uint32(key), value: uint32(i), id: id}
-		if i = e.skip(raw, i, 1); i < 0 {
-			return e.err()
-		}
-		s.end = uint32(i)
-		e.note(s)
-		i = space(raw, i)
-		if i >= len(raw) || raw[i] != ',' && raw[i] != '}' {
-			e.expected(raw, i, wantComma)
-			return e.err()
-		}
-		if more = raw[i] == ','; more {
-			i = space(raw, i+1)
-		}
+	misses := e.keys.misses
+	e.words = append(e.words[:0], uint32(len(raw)), 0, 0)
+	if i = e.fields(raw, i+1); i < 0 || e.end(raw, i) < 0 {
+		return nil, e.err()
 	}
-	if e.end(raw, i+1) < 0 {
-		return e.err()
+	e.words[blockFields] = uint32((len(e.words) - blockHeader) / spanWords)
+	if misses == e.keys.misses {
+		e.words[blockOrder] = e.keys.order()
 	}
-	return nil
+	return e.words, nil
 }
 
-func (e *jsonEncoder) key(raw []byte, i int, last int32) (entry, id int32, end int) {
-	if last >= 0 {
-		next := e.keys.entries[last].next
-		if k := &e.keys.entries[next]; k.at(raw, i) {
-			return next, k.id, space(raw, i+len(k.text))
-		}
+// fields adds the spans of the fields from i to the end of their object.
+func (e *jsonEncoder) fields(raw []byte, i int) int {
+	i = space(raw, i)
+	if i < len(raw) && raw[i] == '}' {
+		return i + 1
 	}
-	return e.keys.read(&e.scanner, raw, i, last)
+	for last := int32(firstKey); ; {
+		key, value := i, 0
+		if last, _, value = e.keys.next(&e.scanner, raw, i, last); value < 0 {
+			return value
+		}
+		if i = e.skip(raw, value, 1); i < 0 {
+			return i
+		}
+		e.words = append(e.words, uint32(key), uint32(value), uint32(i), uint32(last+1))
+		i = space(raw, i)
+		if i >= len(raw) || raw[i] != ',' {
+			if i < len(raw) && raw[i] == '}' {
+				return i + 1
+			}
+			return e.expected(raw, i, wantComma)
+		}
+		i = space(raw, i+1)
+	}
 }
