@@ -1,0 +1,172 @@
+package expr
+
+import (
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// WholeRaw is the slot that Scope.This gives when the record's raw bytes are the
+// whole value.
+const WholeRaw = -1
+
+// Scope tells the compiler which fields an expression may read and where they
+// are.
+type Scope interface {
+	// Field resolves the path of a field, such as ["user", "id"] for user.id: it
+	// gives the slot that holds the value of path[:Covered], and what is known of
+	// its type. What is left of the path is looked up in that value for each
+	// record. An error says why the field cannot exist here.
+	Field(path []string) (Ref, error)
+	// This gives the slot that holds the whole value as a map, or WholeRaw when
+	// the record's raw bytes are it, in JSON.
+	This() (slot int, err error)
+}
+
+// Ref is where a field's value is.
+type Ref struct {
+	Slot    int
+	Covered int // how many names of the path the slot covers, at least 1
+	Type    Type
+}
+
+// Options say what an expression is for.
+type Options struct {
+	// Want is the type that the value must have; zero is Any. Where a value turns
+	// out to be of another kind at run time, that is an EvalError.
+	Want Type
+	// Name is what the expression is, for messages: "filter", "price_eur".
+	Name string
+	// Deterministic refuses functions whose value is not decided by the record,
+	// such as now and uuid: in keys, which are evaluated anew after a restart.
+	Deterministic bool
+	// Limits bound the text and each evaluation; zero fields are the defaults.
+	Limits Limits
+}
+
+// Limits bound an expression. Going over is an Error at load or an EvalError.
+type Limits struct {
+	Text  int // bytes of the expression's text
+	Nodes int // parts that the text is made of
+	Depth int // nesting of the text
+	Steps int // visited list elements and the like in one evaluation
+	Bytes int // bytes made in one evaluation
+}
+
+// DefaultLimits is what zero fields of Limits stand for.
+var DefaultLimits = Limits{Text: 64 << 10, Nodes: 10_000, Depth: 200, Steps: 1_000_000, Bytes: 16 << 20}
+
+func (l Limits) orDefault() Limits {
+	or := func(v *int, d int) {
+		if *v <= 0 {
+			*v = d
+		}
+	}
+	or(&l.Text, DefaultLimits.Text)
+	or(&l.Nodes, DefaultLimits.Nodes)
+	or(&l.Depth, DefaultLimits.Depth)
+	or(&l.Steps, DefaultLimits.Steps)
+	or(&l.Bytes, DefaultLimits.Bytes)
+	return l
+}
+
+// Program is a compiled expression. It is immutable and may be evaluated by many
+// subtasks at once, each with its own Env.
+type Program struct {
+	text   string
+	typ    Type
+	run    fn
+	cond   cond // where the value may be a bool
+	want   Type
+	root   *site
+	vars   int
+	fields [][]string
+	whole  bool
+	slot   int // the slot that the expression is nothing but, or -1
+	native bool
+	limits Limits
+}
+
+// Text is the source of the expression.
+func (p *Program) Text() string { return p.text }
+
+// Type is what is known of the expression's value.
+func (p *Program) Type() Type { return p.typ }
+
+// Fields are the paths of the fields that the expression reads, without
+// repetition, in the order of the text.
+func (p *Program) Fields() [][]string { return p.fields }
+
+// This reports whether the expression reads the whole value.
+func (p *Program) This() bool { return p.whole }
+
+// Constant gives the value of an expression that is the same for all records.
+func (p *Program) Constant() (connectors.Value, bool) {
+	if p.root.constant == nil {
+		return connectors.Value{}, false
+	}
+	return *p.root.constant, true
+}
+
+// Slot gives the slot that the expression is nothing but a name for.
+func (p *Program) Slot() (int, bool) { return p.slot, p.slot >= 0 }
+
+// Native reports whether our own code evaluates the whole expression. Otherwise
+// a function in it is run by expr's virtual machine on converted arguments,
+// which is slower by a microsecond or more.
+func (p *Program) Native() bool { return p.native }
+
+// Eval evaluates the expression for record row of b. Text and containers that
+// it makes are in b.Arena; others are borrowed from the record and from the
+// program.
+func (p *Program) Eval(e *Env, b *connectors.Batch, row int) (connectors.Value, *EvalError) {
+	e.enter(p, b)
+	e.at(row)
+	v := p.value(e)
+	if v.Kind() == failed {
+		return connectors.Value{}, e.err
+	}
+	return v, nil
+}
+
+func (p *Program) value(e *Env) connectors.Value {
+	v := p.run(e)
+	if p.want&(1<<v.Kind()) == 0 && v.Kind() != failed {
+		return e.unwanted(p, v.Kind())
+	}
+	return v
+}
+
+// Filter keeps the rows of sel for which the condition is true, in place. For
+// each row that has no value it calls fail and leaves the row out.
+func (p *Program) Filter(e *Env, b *connectors.Batch, sel []uint16, fail func(row uint16, err *EvalError)) []uint16 {
+	e.enter(p, b)
+	kept := sel[:0]
+	for _, row := range sel {
+		e.at(int(row))
+		switch p.cond(e) {
+		case yes:
+			kept = append(kept, row)
+		case no:
+		default:
+			fail(row, e.err)
+		}
+	}
+	return kept
+}
+
+// Fill evaluates the expression for the rows of sel into a slot and returns the
+// rows that have a value, in place. For each other row it calls fail.
+func (p *Program) Fill(e *Env, b *connectors.Batch, sel []uint16, slot int, fail func(row uint16, err *EvalError)) []uint16 {
+	e.enter(p, b)
+	ok := sel[:0]
+	for _, row := range sel {
+		e.at(int(row))
+		v := p.value(e)
+		if v.Kind() == failed {
+			fail(row, e.err)
+			continue
+		}
+		b.Slots[int(row)*b.Stride+slot] = v
+		ok = append(ok, row)
+	}
+	return ok
+}

@@ -1,0 +1,169 @@
+package expr
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cockroachdb/apd/v3"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+func init() {
+	define(
+		function{Function: Function{Signature: "is_null(value any) bool", Doc: "tells whether a value is null or absent", Example: `is_null(null)`, Result: `true`},
+			run1: func(_ *Env, _ *site, v connectors.Value) connectors.Value { return connectors.BoolValue(v.IsNull()) }},
+		function{Function: Function{Signature: "coalesce(values any...) any", Doc: "gives the first value that is not null", Example: `coalesce(null, 7, 8)`, Result: `7`},
+			build: func(_ *compiler, _ *site, args []*node) fn { return firstOf(args) }},
+		function{Function: Function{Signature: "type(value any) string", Doc: "names the kind of a value: null, bool, int, float, decimal, string, bytes, timestamp, duration, list or map", Example: `type(1.5)`, Result: `"float"`},
+			run1: typeName},
+		function{Function: Function{Signature: "int(value number|string) int", Doc: "makes an int: of a number without its fraction, of text that is a number", Example: `int("-12")`, Result: `-12`},
+			run1: toInt},
+		function{Function: Function{Signature: "float(value number|string) float", Doc: "makes a float of a number or of text that is one", Example: `float("2.5")`, Result: `2.5`},
+			run1: toFloatValue},
+		function{Function: Function{Signature: "decimal(value number|string) decimal", Doc: "makes an exact decimal number, of at most 38 digits", Example: `decimal("1.10") + 2`, Result: `3.10`},
+			run1: toDecimal},
+		function{Function: Function{Signature: "string(value any) string", Doc: "makes text of a value, as it would be in JSON but without quotes; of null it is `null`", Example: `string(1.5)`, Result: `"1.5"`},
+			run1: toText},
+		function{Function: Function{Signature: "len(value string|list|map) int", Doc: "counts the characters of text, the elements of a list or the fields of a map", Example: `len("häuser")`, Result: `6`},
+			run1: lengthOf},
+	)
+}
+
+func firstOf(args []*node) fn {
+	parts := make([]fn, len(args))
+	for i, a := range args {
+		parts[i] = a.run
+	}
+	return func(e *Env) connectors.Value {
+		for _, part := range parts {
+			if v := part(e); !v.IsNull() {
+				return v
+			}
+		}
+		return connectors.NullValue()
+	}
+}
+
+func typeName(_ *Env, _ *site, v connectors.Value) connectors.Value {
+	if v.IsNull() {
+		return connectors.StringValue("null")
+	}
+	return connectors.StringValue(v.Kind().String())
+}
+
+func toInt(e *Env, s *site, v connectors.Value) connectors.Value {
+	switch v.Kind() {
+	case connectors.Int:
+		return v
+	case connectors.Float:
+		f := math.Trunc(v.Float())
+		if f >= -1<<63 && f < 1<<63 {
+			return connectors.IntValue(int64(f))
+		}
+		return e.fail(s, KindOverflow, "the number does not fit an int of 64 bits")
+	case connectors.String:
+		i, err := strconv.ParseInt(v.Text(), 10, 64)
+		if err != nil {
+			return e.fail(s, KindArgument, "the text given to int() is no whole number that fits 64 bits")
+		}
+		return connectors.IntValue(i)
+	}
+	d := e.dec.a()
+	if !e.parseDecimal(s, d, v) {
+		return failure
+	}
+	if d.Exponent < 0 {
+		truncated := apd.Context{Precision: 2 * decimalReach, MaxExponent: 2 * decimalReach, MinExponent: -2 * decimalReach, Rounding: apd.RoundDown}
+		_, _ = truncated.Quantize(d, d, 0)
+	}
+	i, err := d.Int64()
+	if err != nil {
+		return e.fail(s, KindOverflow, "the number does not fit an int of 64 bits")
+	}
+	return connectors.IntValue(i)
+}
+
+func toFloatValue(e *Env, s *site, v connectors.Value) connectors.Value {
+	if v.Kind() == connectors.String {
+		f, err := strconv.ParseFloat(v.Text(), 64)
+		if err != nil || strings.ContainsAny(v.Text(), "_xX") {
+			return e.fail(s, KindArgument, "the text given to float() is no number")
+		}
+		return connectors.FloatValue(f)
+	}
+	f, ok := e.toFloat(s, v)
+	if !ok {
+		return failure
+	}
+	return connectors.FloatValue(f)
+}
+
+func toDecimal(e *Env, s *site, v connectors.Value) connectors.Value {
+	d := e.dec.a()
+	if v.Kind() == connectors.String {
+		if !parseDecimalText(d, v.Text()) {
+			return e.fail(s, KindArgument, "the text given to decimal() is no number of at most 38 digits")
+		}
+	} else if !e.parseDecimal(s, d, v) {
+		return failure
+	}
+	return e.decimalValue(s, d)
+}
+
+func toText(e *Env, s *site, v connectors.Value) connectors.Value {
+	switch v.Kind() {
+	case connectors.String:
+		return v
+	case connectors.Decimal, connectors.List, connectors.Map:
+		return connectors.StringValue(v.Text())
+	case connectors.Bytes:
+		if !utf8.Valid(v.Raw()) {
+			return e.fail(s, KindArgument, "the bytes are not text in UTF-8; toBase64() or hex() write any bytes")
+		}
+		return connectors.StringValue(v.Text())
+	}
+	const room = 64
+	a := e.arena()
+	out := a.Grow(room)
+	switch v.Kind() {
+	case connectors.Timestamp:
+		out = v.Time().AppendFormat(out, time.RFC3339Nano)
+	case connectors.Duration:
+		out = append(out, v.Duration().String()...)
+	case connectors.Float:
+		out = appendFloatText(out, v.Float())
+	default:
+		out = appendJSON(out, v)
+	}
+	return connectors.TextValue(connectors.String, a.Keep(out))
+}
+
+func appendFloatText(dst []byte, f float64) []byte {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		return strconv.AppendFloat(dst, f, 'g', -1, 64)
+	}
+	return appendJSON(dst, connectors.FloatValue(f))
+}
+
+// textOf is toText for the parts of messages and keys.
+func (e *Env) textOf(s *site, v connectors.Value) (string, bool) {
+	if v.Kind() == failed {
+		return "", false
+	}
+	t := toText(e, s, v)
+	return t.Text(), t.Kind() == connectors.String
+}
+
+func lengthOf(e *Env, _ *site, v connectors.Value) connectors.Value {
+	switch v.Kind() {
+	case connectors.String:
+		return connectors.IntValue(int64(utf8.RuneCountInString(v.Text())))
+	case connectors.Map:
+		return connectors.IntValue(int64(e.length(v.Raw()) / 2))
+	}
+	return connectors.IntValue(int64(e.length(v.Raw())))
+}
