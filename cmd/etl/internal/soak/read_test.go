@@ -48,8 +48,7 @@ func (c *check) takeLines(r io.Reader) error {
 // distribution, committed records only.
 func (c *check) readTopic(t *testing.T, topic string) {
 	t.Helper()
-	script := filepath.Join("..", "..", "..", "..", "deploy", "services", "kafka.sh")
-	cmd := exec.CommandContext(t.Context(), script, "tool", "org.apache.kafka.tools.consumer.ConsoleConsumer",
+	cmd := exec.CommandContext(t.Context(), kafkaScript, "tool", "org.apache.kafka.tools.consumer.ConsoleConsumer",
 		"--bootstrap-server", strings.Join(brokers(t), ","), "--topic", topic, "--from-beginning",
 		"--isolation-level", "read_committed", "--timeout-ms", "5000")
 	var errs bytes.Buffer
