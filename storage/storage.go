@@ -10,6 +10,7 @@ import (
 	"io"
 	"io/fs"
 	"net/url"
+	"strings"
 	"time"
 )
 
@@ -34,6 +35,8 @@ type FS interface {
 	// folder that is not there has none. Files not yet closed or published are not
 	// listed.
 	List(ctx context.Context, dir string) ([]Info, error)
+	// Files describes the files directly in a folder, sorted by name.
+	Files(ctx context.Context, dir string) ([]Info, error)
 	// Dirs names the folders directly in a folder, sorted.
 	Dirs(ctx context.Context, dir string) ([]string, error)
 	// Remove removes files; one that is not there is no error.
@@ -115,7 +118,7 @@ func Open(address string) (FS, error) {
 	}
 	open, ok := openers[u.Scheme]
 	if !ok {
-		return nil, fmt.Errorf("storage address %q: this program knows no scheme %q", address, u.Scheme)
+		return nil, fmt.Errorf("storage address %q: this program knows no scheme %q, only %s", address, u.Scheme, strings.Join(Schemes(), ", "))
 	}
 	return open(u)
 }

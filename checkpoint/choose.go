@@ -1,0 +1,334 @@
+package checkpoint
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/storage"
+)
+
+// FromNone asks for a new job that restores nothing.
+const FromNone = "none"
+
+// Request is what a start wants to restore.
+type Request struct {
+	// From is empty for the rules of a restart, FromNone, or a path: the folder of a
+	// checkpoint or savepoint or its `_metadata`, as a URL or a local path.
+	From string
+	// AcceptDuplicates takes an older checkpoint also where what came after it has
+	// been published.
+	AcceptDuplicates bool
+	// Behind says why restoring a checkpoint would publish something twice, empty
+	// where it would not. It is asked before an older checkpoint takes the place of a
+	// newer one that cannot be read; nil means that no sink is exactly once.
+	Behind func(ctx context.Context, r ID) (string, error)
+}
+
+// Restore is what a start goes on from.
+type Restore struct {
+	Meta *Metadata // nil where nothing is restored. Committables that are not to be resolved are left out.
+	Path string    // where it lies, as -s takes it
+	// Files reads the files of Meta.
+	Files connectors.CheckpointFiles
+	Job   string
+	// NewJob says that the job begins with this start: it writes a first checkpoint
+	// before a source reads.
+	NewJob     bool
+	NextNumber uint64
+	ChosenBy   Chooser
+	Foreign    bool // of another pipeline or another storage
+	Committed  bool // every commit of it was proven
+	// Skipped are the newer checkpoints that were not taken, and why.
+	Skipped []Skipped
+}
+
+// Skipped is a checkpoint that was not restored.
+type Skipped struct {
+	Number uint64
+	Path   string
+	Err    error
+}
+
+// Owner is the record of the choice, for WriteOwner.
+func (r *Restore) Owner() Owner {
+	o := Owner{Job: r.Job, ChosenBy: r.ChosenBy}
+	if r.Meta != nil {
+		id := r.Meta.ID()
+		o.RestoredPath, o.RestoredJob, o.Restored, o.Foreign = r.Path, r.Meta.Job, &id, r.Foreign
+	}
+	return o
+}
+
+// Errors of a start that is refused, for errors.Is. All of them are permanent.
+var (
+	// ErrFinished says that the job has read its bounded input to the end.
+	ErrFinished = errors.New("finished")
+	// ErrCancelled says that the job was cancelled and somebody has to say from where to go on.
+	ErrCancelled = errors.New("cancelled")
+	// ErrNoRestore says that nothing can be restored that may be.
+	ErrNoRestore = errors.New("no checkpoint can be restored")
+	// ErrBehind says that only a checkpoint can be read that is behind what sinks have published.
+	ErrBehind = errors.New("behind what sinks have published")
+)
+
+// Check refuses what can be refused before a start writes anything.
+func (s *Store) Check(ctx context.Context, sv *Survey, req Request) error {
+	switch req.From {
+	case FromNone:
+		return nil
+	case "":
+		return s.checkByItself(sv)
+	}
+	_, err := s.byHand(ctx, sv, req.From)
+	return err
+}
+
+// Choose decides what a start goes on from and verifies every byte of it. The survey
+// must be one taken after this process took its generation. It writes nothing.
+func (s *Store) Choose(ctx context.Context, sv *Survey, req Request) (*Restore, error) {
+	switch req.From {
+	case FromNone:
+		return &Restore{Job: NewJobID(), NewJob: true, NextNumber: 1, ChosenBy: ByUser}, nil
+	case "":
+		if err := s.checkByItself(sv); err != nil {
+			return nil, err
+		}
+		return s.byItself(ctx, sv, req)
+	}
+	c, err := s.byHand(ctx, sv, req.From)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.verify(ctx); err != nil {
+		return nil, refuseDamaged(req.From, err)
+	}
+	r := c.restore()
+	r.Job, r.NewJob, r.NextNumber, r.ChosenBy = NewJobID(), true, r.Meta.Number+1, ByUser
+	return r, nil
+}
+
+// refuseDamaged is the error of a path that a person named: it is never replaced.
+func refuseDamaged(from string, err error) error {
+	if isDamage(err) || isVersion(err) {
+		return connectors.Permanent(fmt.Errorf("restore %s: %w", from, err))
+	}
+	return fmt.Errorf("restore %s: %w", from, err)
+}
+
+// checkByItself refuses a start that names nothing where somebody has to.
+func (s *Store) checkByItself(sv *Survey) error {
+	for _, err := range []error{sv.currentErr, sv.endedErr} {
+		if err != nil {
+			return connectors.Permanent(fmt.Errorf("pipeline %s cannot go on by itself: %w; name what to restore with -s PATH or --from none", s.pipeline, err))
+		}
+	}
+	if sv.Ended == nil {
+		return nil
+	}
+	hint := "--from none starts anew"
+	if path := sv.last(); path != "" {
+		hint = fmt.Sprintf("-s %s goes on from its last checkpoint, %s", path, hint)
+	}
+	switch sv.Ended.How {
+	case Finished:
+		return connectors.Permanent(fmt.Errorf("pipeline %s has %w: its input was read to the end; %s", s.pipeline, ErrFinished, hint))
+	case Cancelled:
+		return connectors.Permanent(fmt.Errorf("pipeline %s was %w; %s", s.pipeline, ErrCancelled, hint))
+	}
+	return nil
+}
+
+// last is the path of what the current job left.
+func (sv *Survey) last() string {
+	if sv.Ended != nil && sv.Ended.Path != "" {
+		return sv.Ended.Path
+	}
+	for _, f := range sv.Checkpoints {
+		if f.Meta != nil && !f.Orphan {
+			return f.Path
+		}
+	}
+	return ""
+}
+
+// byItself goes on with the current job, or from what it left when it was stopped.
+func (s *Store) byItself(ctx context.Context, sv *Survey, req Request) (*Restore, error) {
+	job, fresh := sv.Job, false
+	if job == "" || sv.Ended != nil {
+		job, fresh = NewJobID(), true
+	}
+	candidates, err := s.candidates(ctx, sv)
+	if err != nil {
+		return nil, err
+	}
+	r, err := s.newest(ctx, candidates, req)
+	if err != nil {
+		return nil, err
+	}
+	r.Job, r.NewJob, r.ChosenBy, r.NextNumber = job, fresh, ByItself, 1
+	if r.Meta != nil {
+		r.NextNumber = r.Meta.Number + 1
+	}
+	// A number is never used twice, also where its folder is damaged or incomplete.
+	if !fresh && len(sv.Checkpoints) > 0 {
+		r.NextNumber = max(r.NextNumber, sv.Checkpoints[0].Number+1)
+	}
+	return r, nil
+}
+
+// candidates are what a start by itself may restore, the best first.
+func (s *Store) candidates(ctx context.Context, sv *Survey) ([]*candidate, error) {
+	var out []*candidate
+	if sv.Ended != nil && sv.Ended.Path != "" {
+		c, err := s.named(ctx, sv, sv.Ended.Path)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, c)
+	}
+	for _, f := range sv.Checkpoints {
+		if f.Orphan || !f.Complete && !f.Committed {
+			continue
+		}
+		if len(out) > 0 && out[0].path == f.Path {
+			continue
+		}
+		c := &candidate{place: place{fs: s.fs, dir: s.in(f.Job, chkName(f.Number))}, path: f.Path, number: f.Number, meta: f.Meta, committed: f.Committed, err: f.Err}
+		if !f.Complete {
+			c.err = &DamageError{File: c.dir + "/" + metadataName, Err: errors.New("it is missing, though the checkpoint was committed")}
+		}
+		out = append(out, c)
+	}
+	if len(out) > 0 {
+		return out, nil
+	}
+	return s.inherited(ctx, sv)
+}
+
+// inherited is what the current job's newest owner that a user chose for, or else any,
+// has restored: the job has no complete checkpoint of its own yet.
+func (s *Store) inherited(ctx context.Context, sv *Survey) ([]*candidate, error) {
+	var from *Owner
+	for _, g := range sv.Owners.generations() {
+		o := sv.Owners[g]
+		if o.Job == sv.Job && (from == nil || o.ChosenBy == ByUser && from.ChosenBy != ByUser) {
+			from = &o
+		}
+	}
+	if from == nil || from.RestoredPath == "" {
+		return nil, nil
+	}
+	c, err := s.named(ctx, sv, from.RestoredPath)
+	if err != nil {
+		return nil, err
+	}
+	return []*candidate{c}, nil
+}
+
+// named is byHand for a path that a record holds: damage is left to the choice.
+func (s *Store) named(ctx context.Context, sv *Survey, path string) (*candidate, error) {
+	c, err := s.byHand(ctx, sv, path)
+	if err != nil && (isDamage(err) || isVersion(err)) {
+		return &candidate{path: path, err: err}, nil
+	}
+	return c, err
+}
+
+// newest is the first candidate that is whole. One after a damaged one is taken only
+// where it is not behind what sinks have published.
+func (s *Store) newest(ctx context.Context, candidates []*candidate, req Request) (*Restore, error) {
+	var skipped []Skipped
+	for _, c := range candidates {
+		if len(skipped) > 0 && c.err == nil {
+			if err := s.checkBehind(ctx, c, skipped, req); err != nil {
+				return nil, err
+			}
+		}
+		err := c.err
+		if err == nil {
+			err = c.verify(ctx)
+		}
+		if err == nil {
+			r := c.restore()
+			r.Skipped = skipped
+			return r, nil
+		}
+		if !isDamage(err) {
+			return nil, refuseDamaged(c.path, err)
+		}
+		s.log.Warn("a checkpoint cannot be restored, the one before it is tried", "checkpoint", c.path, "err", err)
+		skipped = append(skipped, Skipped{Number: c.number, Path: c.path, Err: err})
+	}
+	if len(skipped) == 0 {
+		return &Restore{}, nil
+	}
+	return nil, connectors.Permanent(fmt.Errorf("pipeline %s: %w: %s: %w; name another with -s PATH, or start anew with --from none",
+		s.pipeline, ErrNoRestore, skipped[0].Path, skipped[0].Err))
+}
+
+func (s *Store) checkBehind(ctx context.Context, c *candidate, skipped []Skipped, req Request) error {
+	if req.Behind == nil {
+		return nil
+	}
+	reason, err := req.Behind(ctx, c.meta.ID())
+	if err != nil {
+		return fmt.Errorf("look what sinks have published since checkpoint %d: %w", c.number, err)
+	}
+	if reason == "" {
+		return nil
+	}
+	if req.AcceptDuplicates {
+		s.log.Warn("an older checkpoint is restored though its successors were published", "checkpoint", c.path, "reason", reason)
+		return nil
+	}
+	return connectors.Permanent(fmt.Errorf("pipeline %s: checkpoint %d cannot be read (%w), and checkpoint %d before it is %w: %s; --accept-duplicates takes it all the same",
+		s.pipeline, skipped[0].Number, skipped[0].Err, c.number, ErrBehind, reason))
+}
+
+func (l Lineage) generations() []uint64 {
+	var all []uint64
+	for g := range l {
+		all = append(all, g)
+	}
+	slices.SortFunc(all, func(a, b uint64) int { return int(min(1, max(-1, int64(b)-int64(a)))) })
+	return all
+}
+
+// candidate is a checkpoint that may be restored.
+type candidate struct {
+	place
+	path      string
+	number    uint64
+	meta      *Metadata
+	committed bool
+	foreign   bool
+	err       error // why it cannot be
+}
+
+// place is a folder on some storage.
+type place struct {
+	fs  storage.FS
+	dir string
+}
+
+func (c *candidate) files() *files { return &files{fs: c.fs, dir: c.dir} }
+
+// verify reads every byte of every file that the checkpoint refers to.
+func (c *candidate) verify(ctx context.Context) error {
+	errs := verifyFiles(ctx, c.files(), c.meta.Files(), true)
+	if len(errs) > 0 {
+		return errs[0]
+	}
+	return nil
+}
+
+func (c *candidate) restore() *Restore {
+	m := *c.meta
+	if c.foreign || m.Kind == Savepoint {
+		m.Committables = nil
+	}
+	return &Restore{Meta: &m, Path: c.path, Files: c.files(), Foreign: c.foreign, Committed: c.committed}
+}

@@ -1,0 +1,132 @@
+package checkpoint
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Chooser tells who decided what a process restored.
+type Chooser string
+
+// The choosers.
+const (
+	ByItself Chooser = "itself" // by the rules of a restart
+	ByUser   Chooser = "user"   // named on the command line, `none` too
+)
+
+// Owner is what the owner of a generation restored. Its record is written once the
+// choice is made, so that later processes can tell which checkpoints are on the line.
+type Owner struct {
+	Generation uint64 `json:"generation"`
+	Pipeline   string `json:"pipeline"`
+	Job        string `json:"job"`
+	// RestoredPath is where the restored checkpoint lies, as -s would take it; empty
+	// where nothing was restored.
+	RestoredPath string `json:"restored_path,omitempty"`
+	RestoredJob  string `json:"restored_job,omitempty"`
+	Restored     *ID    `json:"restored,omitempty"`
+	// Foreign says that the restored checkpoint is another pipeline's, or from another
+	// storage: its generation is none of this pipeline's.
+	Foreign  bool      `json:"foreign,omitempty"`
+	ChosenBy Chooser   `json:"chosen_by"`
+	Time     time.Time `json:"time"`
+	Host     string    `json:"host"`
+	PID      int       `json:"pid"`
+}
+
+// line is the checkpoint of this pipeline that the owner went on from.
+func (o *Owner) line() (ID, bool) {
+	if o.Restored == nil || o.Foreign {
+		return ID{}, false
+	}
+	return *o.Restored, true
+}
+
+// Lineage is how the generations of a pipeline go on from each other: the records
+// of their owners. All its methods are pure.
+type Lineage map[uint64]Owner
+
+// Reach is the highest number of generation r that the line of generation h goes
+// through, where h restored a checkpoint of r or of a generation that did, and so on.
+// ok is false where the line of h does not touch r.
+func (l Lineage) Reach(h, r uint64) (n uint64, ok bool) {
+	if h <= r {
+		return 0, false
+	}
+	g := h
+	for g > r {
+		o := l[g]
+		id, restored := o.line()
+		// A record that names its own or a later generation cannot be.
+		if !restored || id.Generation >= g {
+			return 0, false
+		}
+		g, n = id.Generation, id.Number
+	}
+	return n, g == r
+}
+
+// Proven reports whether the witness, a target's mark of its last commit, proves that
+// everything up to checkpoint id was published: it is of the same generation and at
+// least that number, or of a later one whose line goes through id.
+func (l Lineage) Proven(witness, id ID) bool {
+	if witness.Generation == id.Generation {
+		return witness.Number >= id.Number
+	}
+	n, ok := l.Reach(witness.Generation, id.Generation)
+	return ok && n >= id.Number
+}
+
+// Behind reports whether restoring r would publish again what the witness says has
+// been published: the witness is a later one of r's own generation, or one of a later
+// generation that did not go on from r or something before it, or that has published
+// beyond what it went on from. A witness that LeftBehind names does not count.
+func (l Lineage) Behind(r, witness ID) bool {
+	if l.LeftBehind(witness) || witness.Generation < r.Generation {
+		return false
+	}
+	if witness.Generation == r.Generation {
+		return witness.Number > r.Number
+	}
+	n, ok := l.Reach(witness.Generation, r.Generation)
+	return !ok || n > r.Number || witness.Number > n
+}
+
+// LeftBehind reports whether a user has since chosen to go on from something that does
+// not include the witness, which therefore binds nobody any more.
+func (l Lineage) LeftBehind(witness ID) bool {
+	var chosen uint64
+	for g, o := range l {
+		if g > witness.Generation && g > chosen && o.ChosenBy == ByUser {
+			chosen = g
+		}
+	}
+	if chosen == 0 {
+		return false
+	}
+	n, ok := l.Reach(chosen, witness.Generation)
+	return !ok || n < witness.Number
+}
+
+// Orphan reports whether a newer generation went on from something that does not
+// include checkpoint id: id is never restored by itself and never committed.
+func (l Lineage) Orphan(id ID) bool {
+	for h := range l {
+		if h <= id.Generation {
+			continue
+		}
+		if n, ok := l.Reach(h, id.Generation); !ok || n < id.Number {
+			return true
+		}
+	}
+	return false
+}
+
+// Current is the newest owner that has said what it restored.
+func (l Lineage) Current() (Owner, bool) {
+	if len(l) == 0 {
+		return Owner{}, false
+	}
+	return l[slices.Max(slices.Collect(maps.Keys(l)))], true
+}

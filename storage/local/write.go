@@ -1,0 +1,302 @@
+package local
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/sluice-etl/sluice/storage"
+)
+
+// notThere makes a file in the place of a folder an absence: what would be below it
+// is not there.
+func notThere(err error) error {
+	if errors.Is(err, syscall.ENOTDIR) {
+		return fmt.Errorf("%w: %w", err, fs.ErrNotExist)
+	}
+	return err
+}
+
+// syncDir makes the names in a folder durable.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// makeDir makes a folder and those above it durable. Others may be making the same
+// ones at the same time and have not synced them yet, so a folder counts only once
+// this file system has synced the one above it.
+func (f *FS) makeDir(dir string) error {
+	if _, ok := f.dirs.Load(dir); ok {
+		return nil
+	}
+	parent := filepath.Dir(dir)
+	if dir != f.root && parent != dir {
+		if err := f.makeDir(parent); err != nil {
+			return err
+		}
+	}
+	if dir == f.root {
+		if err := makeRoot(dir); err != nil {
+			return err
+		}
+	} else {
+		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			f.forget(parent) // where it is not there any more
+			return err
+		}
+		if err := syncDir(parent); err != nil {
+			return err
+		}
+	}
+	f.dirs.Store(dir, true)
+	return nil
+}
+
+// makeRoot makes the root's folder with those above it that are missing. One that
+// exists already is not synced: this process may not be allowed to read what is above.
+func makeRoot(dir string) error {
+	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	parent := filepath.Dir(dir)
+	if err := makeRoot(parent); err != nil {
+		return err
+	}
+	if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return syncDir(parent)
+}
+
+// forget drops what is known of a folder and those below it.
+func (f *FS) forget(dir string) {
+	f.dirs.Range(func(key, _ any) bool {
+		if known, ok := key.(string); ok && (known == dir || strings.HasPrefix(known, dir+string(filepath.Separator))) {
+			f.dirs.Delete(key)
+		}
+		return true
+	})
+}
+
+func token() string {
+	var b [tokenLen / 2]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
+}
+
+// hidden writes one file under a hidden name beside the one that it will have.
+type hidden struct {
+	fs   *FS
+	ctx  context.Context //nolint:containedctx // a writer lives within the call that made it
+	name string
+	path string // of the hidden file
+	file *os.File
+	size int64
+	err  error
+}
+
+func (f *FS) hide(ctx context.Context, name, prefix, suffix string) (*hidden, string, error) {
+	p, err := f.path(ctx, name)
+	if err != nil {
+		return nil, "", err
+	}
+	tok := token()
+	at := filepath.Join(filepath.Dir(p), prefix+tok+suffix)
+	file, err := f.open(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+	if err != nil {
+		return nil, "", err
+	}
+	return &hidden{fs: f, ctx: ctx, name: name, path: at, file: file}, tok, nil
+}
+
+func (w *hidden) Write(p []byte) (int, error) {
+	if w.file == nil {
+		return 0, &fs.PathError{Op: "write", Path: w.name, Err: fs.ErrClosed}
+	}
+	if err := w.ctx.Err(); err != nil {
+		return 0, err
+	}
+	n, err := w.file.Write(p)
+	w.size += int64(n)
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	return n, err
+}
+
+// finish makes the hidden file's bytes durable. A file that a write failed on is
+// never finished.
+func (w *hidden) finish() error {
+	if w.file == nil {
+		return &fs.PathError{Op: "close", Path: w.name, Err: fs.ErrClosed}
+	}
+	file := w.file
+	err := errors.Join(w.err, w.ctx.Err())
+	if err == nil {
+		err = file.Sync()
+	}
+	w.file = nil
+	if err = errors.Join(err, file.Close()); err != nil {
+		_ = os.Remove(w.path)
+		return fmt.Errorf("write %s: %w", w.name, err)
+	}
+	return nil
+}
+
+// Abort drops the file.
+func (w *hidden) Abort() {
+	if w.file == nil {
+		return
+	}
+	_ = w.file.Close()
+	w.file = nil
+	_ = os.Remove(w.path)
+}
+
+// Create starts a file.
+func (f *FS) Create(ctx context.Context, name string) (storage.Writer, error) {
+	w, _, err := f.hide(ctx, name, tempPrefix, "")
+	if err != nil {
+		return nil, err
+	}
+	return &writer{w}, nil
+}
+
+type writer struct{ *hidden }
+
+// Close makes the file durable, then visible, then its name durable.
+func (w *writer) Close() error {
+	if err := w.finish(); err != nil {
+		return err
+	}
+	p := filepath.Join(w.fs.root, filepath.FromSlash(w.name))
+	if err := moveNew(w.path, p); err != nil {
+		_ = os.Remove(w.path)
+		return err
+	}
+	return syncDir(filepath.Dir(p))
+}
+
+// Stage starts a staged file.
+func (f *FS) Stage(ctx context.Context, name string) (storage.StagedWriter, error) {
+	w, tok, err := f.hide(ctx, name, stagedPrefix, tokenEnd+path.Base(name)+unfinished)
+	if err != nil {
+		return nil, err
+	}
+	return &stagedWriter{w, tok}, nil
+}
+
+// unfinished ends the name of a staged file that is being written.
+const unfinished = ".part"
+
+type stagedWriter struct {
+	*hidden
+	token string
+}
+
+// Close makes the file durable under its staged name.
+func (w *stagedWriter) Close() (storage.Staged, error) {
+	if err := w.finish(); err != nil {
+		return storage.Staged{}, err
+	}
+	s := storage.Staged{Name: w.name, Token: w.token, Size: w.size}
+	if err := os.Rename(w.path, w.fs.stagedPath(s)); err != nil {
+		_ = os.Remove(w.path)
+		return storage.Staged{}, err
+	}
+	return s, syncDir(filepath.Dir(w.path))
+}
+
+// stagedPath is where a staged file is kept.
+func (f *FS) stagedPath(s storage.Staged) string {
+	dir, base := path.Split(s.Name)
+	return filepath.Join(f.root, filepath.FromSlash(dir), stagedPrefix+s.Token+tokenEnd+base)
+}
+
+func (f *FS) checkStaged(ctx context.Context, s storage.Staged) (string, error) {
+	if len(s.Token) != tokenLen || strings.Trim(s.Token, "0123456789abcdef") != "" {
+		return "", fmt.Errorf("staged file %s: token %q is none of this storage", s.Name, s.Token)
+	}
+	return f.path(ctx, s.Name)
+}
+
+// Publish makes a staged file visible.
+func (f *FS) Publish(ctx context.Context, s storage.Staged) error {
+	p, err := f.checkStaged(ctx, s)
+	if err != nil {
+		return err
+	}
+	if err := moveNew(f.stagedPath(s), p); err != nil {
+		return notThere(err)
+	}
+	return syncDir(filepath.Dir(p))
+}
+
+// Discard removes a staged file.
+func (f *FS) Discard(ctx context.Context, s storage.Staged) error {
+	if _, err := f.checkStaged(ctx, s); err != nil {
+		return err
+	}
+	p := f.stagedPath(s)
+	if err := removeFile(p); err != nil {
+		return err
+	}
+	if err := syncDir(filepath.Dir(p)); err != nil && !errors.Is(notThere(err), fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// Staged lists the staged files whose names are below a folder.
+func (f *FS) Staged(ctx context.Context, dir string) ([]storage.Staged, error) {
+	var out []storage.Staged
+	err := f.walk(ctx, dir, func(p string, e fs.DirEntry) error {
+		rest, ok := strings.CutPrefix(e.Name(), stagedPrefix)
+		tok, base, found := strings.Cut(rest, tokenEnd)
+		if !ok || !found || len(tok) != tokenLen || strings.HasSuffix(e.Name(), unfinished) {
+			return nil
+		}
+		info, err := e.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		out = append(out, storage.Staged{Name: path.Join(f.name(filepath.Dir(p)), base), Token: tok, Size: info.Size()})
+		return nil
+	})
+	return out, err
+}
+
+// link moves a file by a second name, where the system cannot move without
+// replacing. A crash between the two steps leaves both names of one file, which the
+// next try recognises.
+func link(from, to string) error {
+	err := os.Link(from, to)
+	if errors.Is(err, fs.ErrExist) && sameFile(from, to) {
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	return os.Remove(from)
+}
+
+func sameFile(a, b string) bool {
+	x, errX := os.Stat(a)
+	y, errY := os.Stat(b)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
