@@ -31,6 +31,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
 			return 1
 		}
+		defer func() { _ = ownKafka("clean") }()
 		return m.Run()
 	}())
 }
