@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/expr"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 )
@@ -17,11 +18,11 @@ import (
 var update = flag.Bool("update", false, "write the generated tables into the pages")
 
 // A generated table stands between a comment that names it and one that ends it.
-var generated = regexp.MustCompile(`(?s)(<!-- (keys: [a-z ]+|transforms) -->\n)(.*?)(<!-- end -->)`)
+var generated = regexp.MustCompile(`(?s)(<!-- (keys: [a-z ]+|transforms|functions) -->\n)(.*?)(<!-- end -->)`)
 
 func TestTablesAreThoseOfTheProgram(t *testing.T) {
 	described := map[string]bool{}
-	for _, page := range []string{"language.md", "connectors.md", "checkpoints.md"} {
+	for _, page := range []string{"language.md", "functions.md", "connectors.md", "checkpoints.md"} {
 		before, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -62,6 +63,9 @@ func table(name string) (string, error) {
 	if name == "transforms" {
 		return transformTable(), nil
 	}
+	if name == "functions" {
+		return functionTable(), nil
+	}
 	if name == "keys: checkpoint" {
 		p, _ := spec.Parse("empty", []byte("pipeline: empty\n"), spec.Options{})
 		return keyTable("", &p.Checkpoint), nil
@@ -85,6 +89,16 @@ func transformTable() string {
 	b.WriteString("| key | does |\n| --- | --- |\n")
 	for _, s := range transform.All() {
 		fmt.Fprintf(&b, "| `%s` | %s |\n", s.Name, s.Doc)
+	}
+	return b.String()
+}
+
+func functionTable() string {
+	var b strings.Builder
+	b.WriteString("| function | does | example | gives |\n| --- | --- | --- | --- |\n")
+	cell := strings.NewReplacer("|", `\|`, "\n", " ")
+	for _, f := range expr.Functions() {
+		fmt.Fprintf(&b, "| `%s` | %s | `%s` | `%s` |\n", cell.Replace(f.Signature), cell.Replace(f.Doc), cell.Replace(f.Example), cell.Replace(f.Result))
 	}
 	return b.String()
 }
