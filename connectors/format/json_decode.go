@@ -59,7 +59,7 @@ const (
 
 func newJSONDecoder(c *jsonConfig, fields []Field, spans bool) (*jsonDecoder, error) {
 	d := &jsonDecoder{
-		scanner: scanner{limit: c.MaxDepth},
+		scanner: newScanner(c.MaxDepth),
 		maxSize: int(c.MaxSize),
 		strict:  c.Strict,
 		spans:   spans,

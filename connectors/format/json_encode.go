@@ -32,7 +32,7 @@ var (
 )
 
 func newJSONEncoder(c *jsonConfig, layout *connectors.Layout, opts EncoderOptions) (*jsonEncoder, error) {
-	e := &jsonEncoder{scanner: scanner{limit: c.MaxDepth}, lines: opts.Lines}
+	e := &jsonEncoder{scanner: newScanner(c.MaxDepth), lines: opts.Lines}
 	if layout == nil || layout.Untouched() {
 		return e, nil
 	}

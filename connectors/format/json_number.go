@@ -52,10 +52,8 @@ func (s *scanner) slowNumber(b []byte, start int) (v connectors.Value, end int) 
 	}
 	text := b[start:end]
 	d := parseDecimal(text)
-	if !d.point && d.digits <= 19 {
-		if i, err := strconv.ParseInt(stringOf(text), 10, 64); err == nil {
-			return connectors.IntValue(i), end
-		}
+	if i, ok := d.int(); ok {
+		return connectors.IntValue(i), end
 	}
 	if f, ok := d.float(text); ok {
 		return connectors.FloatValue(f), end
@@ -173,6 +171,21 @@ func parseExp(text []byte) int {
 var pow10 = [...]float64{
 	1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
 	1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,
+}
+
+// int is the number if it was written as an integer and fits 64 bits.
+func (d decimal) int() (i int64, ok bool) {
+	if d.point || d.digits+d.exp > 19 {
+		return 0, false
+	}
+	n := d.mantissa
+	for range d.exp {
+		n *= 10
+	}
+	if d.negative {
+		return int64(-n), n <= 1<<63
+	}
+	return int64(n), n <= math.MaxInt64
 }
 
 // float is the double next to the number, and whether its shortest form is that

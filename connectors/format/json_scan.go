@@ -6,53 +6,83 @@ import (
 )
 
 // scanner walks over JSON text. Its methods take and return positions; a
-// negative one says that the text is wrong, in the way that off and msg tell.
+// negative one says that the text is wrong, in the way that off and want tell.
 type scanner struct {
 	// full makes it check the numbers, escapes, control characters and UTF-8 of what
 	// it passes over. Otherwise it checks structure, literals and where strings end.
 	full  bool
 	limit int      // deepest nesting
-	open  []uint64 // a bit for each open container, set for an object
+	open  []uint64 // a bit for each open container, set for an object; openWords(limit) of them
 	off   int
-	msg   string
+	want  want
 }
 
-// What the scanner expects, in the words of the user.
+// want is what the scanner expected and did not find.
+type want uint8
+
 const (
-	wantValue       = "expected a value"
-	wantComma       = "expected ',' or '}' after the field"
-	wantListComma   = "expected ',' or ']' after the element"
-	wantKey         = "expected a field name in double quotes"
-	wantColon       = "expected ':' after the field name"
-	wantLiteral     = "expected true, false or null"
-	wantDigit       = "expected a digit"
-	wantNoZero      = "expected no digit after a leading zero"
-	wantEnd         = "expected the end of the value"
-	wantMore        = "the value ends too early"
-	wantQuote       = "the value ends within a string"
-	wantEscape      = "expected an escape such as \\n or \\u00e4 after the backslash"
-	wantNoControl   = "expected control characters within a string to be escaped"
-	wantUTF8        = "expected UTF-8 within the string"
-	wantNoBOM       = "expected no byte order mark before the value"
-	wantNotEmpty    = "the value is empty"
-	wantShallow     = "the value is nested more deeply than max_depth allows"
-	wantSmall       = "the value is larger than max_size allows"
-	wantObjectEdits = "expected an object, since fields of it are to be changed"
+	wantValue want = iota
+	wantComma
+	wantListComma
+	wantKey
+	wantColon
+	wantLiteral
+	wantDigit
+	wantNoZero
+	wantEnd
+	wantMore
+	wantQuote
+	wantEscape
+	wantNoControl
+	wantUTF8
+	wantNoBOM
+	wantNotEmpty
+	wantShallow
+	wantSmall
 )
 
-func (s *scanner) fail(at int, msg string) int {
-	s.off, s.msg = at, msg
+// In the words of the user.
+var wants = [...]string{
+	wantValue:     "expected a value",
+	wantComma:     "expected ',' or '}' after the field",
+	wantListComma: "expected ',' or ']' after the element",
+	wantKey:       "expected a field name in double quotes",
+	wantColon:     "expected ':' after the field name",
+	wantLiteral:   "expected true, false or null",
+	wantDigit:     "expected a digit",
+	wantNoZero:    "expected no digit after a leading zero",
+	wantEnd:       "expected the end of the value",
+	wantMore:      "the value ends too early",
+	wantQuote:     "the value ends within a string",
+	wantEscape:    "expected an escape such as \\n or \\u00e4 after the backslash",
+	wantNoControl: "expected control characters within a string to be escaped",
+	wantUTF8:      "expected UTF-8 within the string",
+	wantNoBOM:     "expected no byte order mark before the value",
+	wantNotEmpty:  "the value is empty",
+	wantShallow:   "the value is nested more deeply than max_depth allows",
+	wantSmall:     "the value is larger than max_size allows",
+}
+
+// openWords is how many words a nesting of limit needs.
+func openWords(limit int) int { return (limit + 63) / 64 }
+
+func newScanner(limit int) scanner {
+	return scanner{limit: limit, open: make([]uint64, openWords(limit))}
+}
+
+func (s *scanner) fail(at int, w want) int {
+	s.off, s.want = at, w
 	return -1
 }
 
-func (s *scanner) err() *SyntaxError { return &SyntaxError{Offset: s.off, Msg: s.msg} }
+func (s *scanner) err() *SyntaxError { return &SyntaxError{Offset: s.off, Msg: wants[s.want]} }
 
-// expected fails with msg, or says that the text ended.
-func (s *scanner) expected(b []byte, at int, msg string) int {
+// expected fails with w, or says that the text ended.
+func (s *scanner) expected(b []byte, at int, w want) int {
 	if at >= len(b) {
 		return s.fail(len(b), wantMore)
 	}
-	return s.fail(at, msg)
+	return s.fail(at, w)
 }
 
 // space is the position of the first byte at i or behind that is no white space.
@@ -239,9 +269,6 @@ func (s *scanner) colon(b []byte, i int) int {
 
 func (s *scanner) push(depth int, object bool) {
 	w, bit := depth>>6, uint64(1)<<(depth&63)
-	for w >= len(s.open) {
-		s.open = append(s.open, 0)
-	}
 	if object {
 		s.open[w] |= bit
 	} else {

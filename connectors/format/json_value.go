@@ -54,7 +54,8 @@ func literal(first byte) connectors.Value {
 // json, and so does text without escapes; other text goes into arena. Nesting is
 // limited to a depth of 1000. The error is a *SyntaxError.
 func ParseValue(json []byte, arena *connectors.Arena) (connectors.Value, error) {
-	s := scanner{full: true, limit: defaultMaxDepth}
+	var open [(defaultMaxDepth + 63) / 64]uint64
+	s := scanner{full: true, limit: defaultMaxDepth, open: open[:]}
 	i := s.begin(json)
 	if i < 0 {
 		return connectors.Value{}, s.err()
@@ -70,8 +71,42 @@ func ParseValue(json []byte, arena *connectors.Arena) (connectors.Value, error) 
 // valid. What they give out borrows it, but for text with escapes, which goes
 // into arena.
 
-// trusted makes a scanner for text that was checked already.
-func trusted() scanner { return scanner{limit: largestMaxDepth} }
+// jump passes over the value at i.
+func jump(b []byte, i int) int {
+	depth := 0
+	for i < len(b) {
+		switch c := b[i]; c {
+		case '"':
+			end := stringEnd(b, i+1)
+			if end < 0 {
+				return len(b)
+			}
+			i = end
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		default:
+			if depth == 0 {
+				return scalarEnd(b, i)
+			}
+			i++
+			continue
+		}
+		i++
+		if depth <= 0 {
+			return i
+		}
+	}
+	return i
+}
+
+// scalarEnd is the end of the number or literal at i.
+func scalarEnd(b []byte, i int) int {
+	for i++; uint(i) < uint(len(b)) && b[i] > ' ' && b[i] != ',' && b[i] != '}' && b[i] != ']'; i++ {
+	}
+	return i
+}
 
 // valueOf reads the value that takes up all of b.
 func valueOf(b []byte, arena *connectors.Arena) connectors.Value {
@@ -95,7 +130,6 @@ func valueOf(b []byte, arena *connectors.Arena) connectors.Value {
 // walk goes over the elements of a list or the fields of a map: key is the name
 // as written without its quotes, empty for elements. It stops when yield says so.
 func walk(b []byte, yield func(key, value []byte) bool) {
-	s := trusted()
 	if len(b) == 0 {
 		return
 	}
@@ -109,13 +143,10 @@ func walk(b []byte, yield func(key, value []byte) bool) {
 				return
 			}
 			key = b[i+1 : end]
-			i = s.colon(b, end+1)
+			i = space(b, space(b, end+1)+1)
 		}
 		start := i
-		if i < 0 {
-			return
-		}
-		if i = s.skip(b, i, 0); i < 0 || !yield(key, b[start:i]) {
+		if i = jump(b, i); start >= i || !yield(key, b[start:i]) {
 			return
 		}
 		if i = space(b, i); i < len(b) && b[i] == ',' {
