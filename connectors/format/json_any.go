@@ -78,7 +78,7 @@ func FromAny(x any, arena *connectors.Arena) (connectors.Value, error) {
 		if v, ok := Number(string(x)); ok {
 			return v, nil
 		}
-		return connectors.Value{}, errors.New("the text of a number is none")
+		return connectors.Value{}, errors.New("a json.Number holds no number")
 	case time.Time:
 		return connectors.TimestampValue(x), nil
 	case time.Duration:
