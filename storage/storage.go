@@ -66,7 +66,8 @@ type Writer interface {
 	Abort()
 }
 
-// StagedWriter writes one staged file.
+// StagedWriter writes one staged file. Where the store can read back what it is
+// staging, it is an io.ReaderAt too, until it is closed.
 type StagedWriter interface {
 	io.Writer
 	// Close makes the file durable and returns its handle.

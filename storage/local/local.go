@@ -89,14 +89,15 @@ func (f *FS) Claim(ctx context.Context, name string) error {
 // open opens a file for writing, in a folder that it makes.
 func (f *FS) open(p string, flags int) (*os.File, error) {
 	for range 3 {
-		if err := f.makeDir(filepath.Dir(p)); err != nil {
-			return nil, err
+		var file *os.File
+		err := f.makeDir(filepath.Dir(p))
+		if err == nil {
+			file, err = os.OpenFile(p, flags, 0o644)
 		}
-		file, err := os.OpenFile(p, flags, 0o644)
 		if !errors.Is(err, fs.ErrNotExist) {
 			return file, err
 		}
-		f.forget(filepath.Dir(p)) // somebody removed the folder
+		f.forget(f.root) // somebody removed the folder, or one above it
 	}
 	return nil, fmt.Errorf("open %s: its folder is removed again and again", p)
 }
@@ -216,7 +217,8 @@ func (f *FS) walk(ctx context.Context, dir string, visit func(p string, e fs.Dir
 	if err != nil {
 		return err
 	}
-	return filepath.WalkDir(top, func(p string, e fs.DirEntry, err error) error {
+	// The separator makes a link to a folder count as that folder, and a file as none.
+	return filepath.WalkDir(top+string(filepath.Separator), func(p string, e fs.DirEntry, err error) error {
 		if errors.Is(notThere(err), fs.ErrNotExist) {
 			return nil // never there, or removed meanwhile
 		}

@@ -22,3 +22,14 @@ func moveNew(from, to string) error {
 	}
 	return nil
 }
+
+// lock takes a file for its writer; false says that another process has taken it.
+// Where the file system has no locks, nothing is ever taken for abandoned.
+func lock(file *os.File) bool {
+	return !errors.Is(unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB), unix.EWOULDBLOCK)
+}
+
+// abandoned reports whether a file's writer is gone.
+func abandoned(file *os.File) bool {
+	return unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil
+}

@@ -53,14 +53,15 @@ func (f *FS) makeDir(dir string) error {
 		}
 	} else {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
-			f.forget(parent) // where it is not there any more
 			return err
 		}
 		if err := syncDir(parent); err != nil {
 			return err
 		}
 	}
-	f.dirs.Store(dir, true)
+	if _, known := f.dirs.LoadOrStore(dir, true); !known {
+		clean(dir)
+	}
 	return nil
 }
 
@@ -107,18 +108,49 @@ type hidden struct {
 	err  error
 }
 
-func (f *FS) hide(ctx context.Context, name, prefix, suffix string) (*hidden, string, error) {
+// hide starts a hidden file. It is locked as long as it is written, so that others
+// can tell it from one that a crash left.
+func (f *FS) hide(ctx context.Context, name string) (*hidden, error) {
 	p, err := f.path(ctx, name)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
-	tok := token()
-	at := filepath.Join(filepath.Dir(p), prefix+tok+suffix)
-	file, err := f.open(at, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
-	if err != nil {
-		return nil, "", err
+	for range 3 {
+		at := filepath.Join(filepath.Dir(p), tempPrefix+token())
+		file, err := f.open(at, os.O_RDWR|os.O_CREATE|os.O_EXCL)
+		if err != nil {
+			return nil, err
+		}
+		if lock(file) && sameAs(file, at) {
+			return &hidden{fs: f, ctx: ctx, name: name, path: at, file: file}, nil
+		}
+		_ = file.Close() // another process took it for a left one
+		_ = os.Remove(at)
 	}
-	return &hidden{fs: f, ctx: ctx, name: name, path: at, file: file}, tok, nil
+	return nil, fmt.Errorf("create %s: others remove the new file again and again", name)
+}
+
+func sameAs(file *os.File, at string) bool {
+	x, errX := file.Stat()
+	y, errY := os.Stat(at)
+	return errX == nil && errY == nil && os.SameFile(x, y)
+}
+
+// clean removes the files in a folder that writers of crashed processes left.
+func clean(dir string) {
+	entries, _ := os.ReadDir(dir)
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), tempPrefix) {
+			continue
+		}
+		p := filepath.Join(dir, e.Name())
+		if file, err := os.OpenFile(p, os.O_WRONLY, 0); err == nil {
+			if abandoned(file) {
+				_ = os.Remove(p)
+			}
+			_ = file.Close()
+		}
+	}
 }
 
 func (w *hidden) Write(p []byte) (int, error) {
@@ -167,7 +199,7 @@ func (w *hidden) Abort() {
 
 // Create starts a file.
 func (f *FS) Create(ctx context.Context, name string) (storage.Writer, error) {
-	w, _, err := f.hide(ctx, name, tempPrefix, "")
+	w, err := f.hide(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -191,19 +223,21 @@ func (w *writer) Close() error {
 
 // Stage starts a staged file.
 func (f *FS) Stage(ctx context.Context, name string) (storage.StagedWriter, error) {
-	w, tok, err := f.hide(ctx, name, stagedPrefix, tokenEnd+path.Base(name)+unfinished)
+	w, err := f.hide(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return &stagedWriter{w, tok}, nil
+	return &stagedWriter{w}, nil
 }
 
-// unfinished ends the name of a staged file that is being written.
-const unfinished = ".part"
+type stagedWriter struct{ *hidden }
 
-type stagedWriter struct {
-	*hidden
-	token string
+// ReadAt reads what has been written.
+func (w *stagedWriter) ReadAt(p []byte, off int64) (int, error) {
+	if w.file == nil {
+		return 0, &fs.PathError{Op: "read", Path: w.name, Err: fs.ErrClosed}
+	}
+	return w.file.ReadAt(p, off)
 }
 
 // Close makes the file durable under its staged name.
@@ -211,7 +245,7 @@ func (w *stagedWriter) Close() (storage.Staged, error) {
 	if err := w.finish(); err != nil {
 		return storage.Staged{}, err
 	}
-	s := storage.Staged{Name: w.name, Token: w.token, Size: w.size}
+	s := storage.Staged{Name: w.name, Token: token(), Size: w.size}
 	if err := os.Rename(w.path, w.fs.stagedPath(s)); err != nil {
 		_ = os.Remove(w.path)
 		return storage.Staged{}, err
@@ -265,7 +299,7 @@ func (f *FS) Staged(ctx context.Context, dir string) ([]storage.Staged, error) {
 	err := f.walk(ctx, dir, func(p string, e fs.DirEntry) error {
 		rest, ok := strings.CutPrefix(e.Name(), stagedPrefix)
 		tok, base, found := strings.Cut(rest, tokenEnd)
-		if !ok || !found || len(tok) != tokenLen || strings.HasSuffix(e.Name(), unfinished) {
+		if !ok || !found || len(tok) != tokenLen {
 			return nil
 		}
 		info, err := e.Info()

@@ -329,6 +329,14 @@ func (w *writer) alive(op string) error {
 
 type stagedWriter struct{ writer }
 
+// ReadAt reads what has been written.
+func (w *stagedWriter) ReadAt(p []byte, off int64) (int, error) {
+	if err := w.alive("read"); err != nil {
+		return 0, err
+	}
+	return bytes.NewReader(w.buf).ReadAt(p, off)
+}
+
 func (w *stagedWriter) Close() (storage.Staged, error) {
 	if err := w.alive("close"); err != nil {
 		return storage.Staged{}, err
