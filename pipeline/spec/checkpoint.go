@@ -73,21 +73,21 @@ func (c *Checkpoint) Validate() error {
 		faults = append(faults, &connectors.FieldError{Key: key, Msg: msg, Help: help})
 	}
 	if c.Interval < 10*time.Millisecond {
-		fault("interval", "interval must be at least 10ms", "write a time such as 10s or 1m")
+		fault("interval", "must be at least 10ms", "write a time such as 10s or 1m")
 	}
 	if c.Timeout < time.Second {
-		fault("timeout", "timeout must be at least 1s", "write a time such as 10m")
+		fault("timeout", "must be at least 1s", "write a time such as 10m")
 	}
 	if c.MinPause < 0 {
-		fault("min_pause", "min_pause cannot be negative", "write 0s or a time such as 5s")
+		fault("min_pause", "cannot be negative", "write 0s or a time such as 5s")
 	}
 	if c.MaxConcurrent < 1 || c.MaxConcurrent > 16 {
-		fault("max_concurrent", "max_concurrent must be from 1 to 16", "")
+		fault("max_concurrent", "must be from 1 to 16", "")
 	} else if c.MaxConcurrent > 1 && c.MinPause > 0 {
-		fault("max_concurrent", "max_concurrent above 1 and min_pause exclude each other", "remove one of the two")
+		fault("max_concurrent", "above 1 and min_pause exclude each other", "remove one of the two")
 	}
 	if c.Retained < 1 || c.Retained > 1000 {
-		fault("retained", "retained must be from 1 to 1000", "3 is the default")
+		fault("retained", "must be from 1 to 1000", "3 is the default")
 	}
 	return errors.Join(faults...)
 }

@@ -1,8 +1,20 @@
 package spec
 
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
 // Options are what reading a pipeline depends on besides its file.
 type Options struct {
-	// Set are overrides of the form key.path=value, as --set takes them.
+	// Set are overrides of the form key.path=value, as --set takes them. A step can be
+	// named by its number or its name: transforms.per-item.filter=…
 	Set []string
 	// Env looks a variable up; nil is the process's environment.
 	Env func(string) (string, bool)
@@ -12,34 +24,121 @@ type Options struct {
 }
 
 // Load reads the pipeline file at path. See Parse.
-func Load(path string, opts Options) (*Pipeline, Diagnostics) { return Parse(path, nil, opts) }
-
-// Parse reads a pipeline from data; name is what its positions say. The
-// pipeline is never nil and holds what could be read; it may be run only if the
-// diagnostics hold no error.
-func Parse(name string, data []byte, opts Options) (*Pipeline, Diagnostics) {
-	return &Pipeline{}, nil
+func Load(path string, opts Options) (*Pipeline, Diagnostics) {
+	read := opts.ReadFile
+	if read == nil {
+		read = readBounded
+	}
+	data, err := read(path)
+	if err != nil {
+		help := "check the path"
+		var pe *fs.PathError
+		if errors.As(err, &pe) {
+			err = pe.Err
+		}
+		if errors.Is(err, fs.ErrPermission) {
+			help = "check the file's permissions"
+		}
+		p := &Pipeline{File: path, file: newFile(path, nil)}
+		p.report(Diagnostic{Severity: Error, Code: CodeRead, Pos: p.file.at(0), End: p.file.at(0), Msg: fmt.Sprintf("the file cannot be read: %v", err), Help: help})
+		return p, p.Diagnostics()
+	}
+	return Parse(path, data, opts)
 }
 
-// Fault adds a fault found after loading, at the value that the keys lead to.
-// An error that has the methods Span() (offset, length int), Message() string
-// and Hint() string is an expression's and is placed within its text. A
-// *connectors.FieldError is placed at its own key below the path. Joined errors are
-// taken apart.
-func (p *Pipeline) Fault(path []string, err error) {}
+// readBounded reads a file, but no more of it than shows that it is too large.
+func readBounded(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, maxFileSize+1))
+}
 
-// Diagnostics are all faults so far, sorted by place.
-func (p *Pipeline) Diagnostics() Diagnostics { return p.diags }
+// Parse reads a pipeline from data; name is what its positions say. The
+// pipeline is never nil and holds what could be read of it; it may be run only
+// if the diagnostics hold no error. More faults can be added by Fault.
+func Parse(name string, data []byte, opts Options) (*Pipeline, Diagnostics) {
+	if opts.Env == nil {
+		opts.Env = os.LookupEnv
+	}
+	if opts.ReadFile == nil {
+		opts.ReadFile = readBounded
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
+	p := &Pipeline{File: name, file: newFile(name, data)}
+	l := &loader{p: p, opts: opts}
+	if root := parseFile(p.file, l.report); root != nil {
+		p.root = root
+		l.override()
+		l.resolve(p.root)
+		l.pipeline()
+	}
+	return p, p.Diagnostics()
+}
 
-// Position is where the value is that the keys lead to, or the nearest block
-// around it that the file has. Items of lists are named by their number.
-func (p *Pipeline) Position(keys ...string) Pos { return Pos{} }
+// loader reads one file.
+type loader struct {
+	p    *Pipeline
+	opts Options
+	// inherited is the pipeline's own rule for records that fail.
+	inherited OnError
+	froms     []from
+	letters   []*node // names of dead-letter sinks, where they are written
+	nodes     map[string]*definition
+}
 
-// Digest is the SHA-256, in hex, of what the pipeline means: defaults filled
-// in, without comments, layout, description, tests and secrets.
-func (p *Pipeline) Digest() string { return "" }
+func (l *loader) report(d Diagnostic) { l.p.report(d) }
 
-// Redacted is the pipeline as it is in effect, as YAML, with secrets replaced.
-func (p *Pipeline) Redacted() []byte { return nil }
+// document is the top level of a file.
+type document struct {
+	Pipeline       string `key:"pipeline" required:"true" doc:"The pipeline's name: lower-case letters, digits and -."`
+	Description    string `key:"description" doc:"What it is for."`
+	Parallelism    int    `key:"parallelism" doc:"Subtasks of each operator; one for each core by default."`
+	MaxParallelism int    `key:"max_parallelism" doc:"Number of key groups, which bounds parallelism for good."`
+	OnError        *node  `key:"on_error" doc:"What happens to a record that cannot be handled: fail, skip or {dead_letter: SINK}."`
+	MaxErrors      *node  `key:"max_errors" doc:"How many failures are borne: N per DURATION."`
+	Checkpoint     *node  `key:"checkpoint" doc:"Where and how often checkpoints are taken."`
+	Restart        *node  `key:"restart" doc:"How a failed pipeline is started again."`
+	Source         *node  `key:"source" doc:"The only source."`
+	Sources        *node  `key:"sources" doc:"Several sources by name."`
+	Transforms     *node  `key:"transforms" doc:"The steps, in order."`
+	Sink           *node  `key:"sink" doc:"The only sink."`
+	Sinks          *node  `key:"sinks" doc:"Several sinks by name."`
+	Tests          *node  `key:"tests" doc:"Inputs with the outputs that are expected."`
+}
 
-type node struct{}
+// pipeline reads the whole tree.
+func (l *loader) pipeline() {
+	p, root := l.p, l.p.root
+	d := document{MaxParallelism: 128}
+	l.config(root, root, &d, "the pipeline")
+	p.Name, p.Description = d.Pipeline, d.Description
+	p.Parallelism, p.MaxParallelism = d.Parallelism, d.MaxParallelism
+	l.pipelineName(root.get("pipeline"))
+	l.inherited = l.onError(d.OnError, d.MaxErrors, OnError{Action: Fail})
+	p.OnError = l.inherited
+	l.checkpoint(root, d.Checkpoint)
+	l.restart(d.Restart)
+	l.sources(d.Source, d.Sources)
+	l.transforms(d.Transforms)
+	l.sinks(d.Sink, d.Sinks)
+	l.tests(d.Tests)
+	l.graph()
+}
+
+// Validate checks the numbers of the top level.
+func (d *document) Validate() error {
+	var faults []error
+	if d.MaxParallelism < 1 || d.MaxParallelism > 32768 {
+		faults = append(faults, &connectors.FieldError{Key: "max_parallelism", Msg: "must be from 1 to 32768", Help: "128 is the default"})
+	}
+	if d.Parallelism < 0 || d.Parallelism > d.MaxParallelism {
+		faults = append(faults, &connectors.FieldError{
+			Key: "parallelism", Msg: fmt.Sprintf("must be from 1 to max_parallelism, which is %d", d.MaxParallelism), Help: "leave it out for one subtask a core",
+		})
+	}
+	return errors.Join(faults...)
+}

@@ -1,0 +1,440 @@
+package spec
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// ordered is a map with its keys in order.
+type ordered []member
+
+type member struct {
+	key   string
+	value any // nil, bool, int64, float64, string, []any or ordered
+}
+
+func (o *ordered) add(key string, value any) {
+	switch v := value.(type) {
+	case nil:
+		return
+	case string:
+		if v == "" {
+			return
+		}
+	case []any:
+		if len(v) == 0 {
+			return
+		}
+	}
+	*o = append(*o, member{key, value})
+}
+
+// Digest is the SHA-256, in hex, of what the pipeline means: with defaults,
+// without comments, layout, description, tests and secrets.
+func (p *Pipeline) Digest() string {
+	d := dumper{p: p, forDigest: true}
+	var b bytes.Buffer
+	writeJSON(&b, d.pipeline())
+	sum := sha256.Sum256(b.Bytes())
+	return hex.EncodeToString(sum[:])
+}
+
+// Redacted is the pipeline as it is in effect, as YAML: defaults filled in,
+// secrets replaced by ***.
+func (p *Pipeline) Redacted() []byte {
+	d := dumper{p: p}
+	var b bytes.Buffer
+	writeYAML(&b, d.pipeline(), 0)
+	return b.Bytes()
+}
+
+// MarshalJSON is what Redacted writes, as JSON.
+func (p *Pipeline) MarshalJSON() ([]byte, error) {
+	d := dumper{p: p}
+	var b bytes.Buffer
+	writeJSON(&b, d.pipeline())
+	return b.Bytes(), nil
+}
+
+// dumper writes a pipeline out again.
+type dumper struct {
+	p         *Pipeline
+	forDigest bool
+}
+
+func (d *dumper) pipeline() ordered {
+	p := d.p
+	var out ordered
+	out.add("pipeline", p.Name)
+	if !d.forDigest {
+		out.add("description", p.Description)
+	}
+	if p.Parallelism > 0 {
+		out.add("parallelism", int64(p.Parallelism))
+	}
+	out.add("max_parallelism", int64(p.MaxParallelism))
+	d.onError(&out, p.OnError, OnError{})
+	out.add("checkpoint", d.value(reflect.ValueOf(&p.Checkpoint).Elem(), d.node("checkpoint")))
+	out.add("restart", d.restart())
+	var sources, sinks ordered
+	for i := range p.Sources {
+		s := &p.Sources[i]
+		var o ordered
+		d.uid(&o, s.UID, s.Name)
+		o.add(s.Kind, d.config(s.Config, s.ConfigPath()))
+		o.add("timestamp", s.Timestamp.Text)
+		d.onError(&o, s.OnError, p.OnError)
+		sources.add(s.Name, o)
+	}
+	var steps []any
+	for i := range p.Transforms {
+		t := &p.Transforms[i]
+		var o ordered
+		o.add("name", t.Name)
+		d.uid(&o, t.UID, t.Name)
+		o.add("from", refs(t.From))
+		o.add(t.Kind, d.config(t.Config, t.ConfigPath()))
+		d.onError(&o, t.OnError, p.OnError)
+		steps = append(steps, o)
+	}
+	for i := range p.Sinks {
+		s := &p.Sinks[i]
+		var o ordered
+		d.uid(&o, s.UID, s.Name)
+		o.add("from", refs(s.From))
+		o.add(s.Kind, d.config(s.Config, s.ConfigPath()))
+		d.onError(&o, s.OnError, p.OnError)
+		sinks.add(s.Name, o)
+	}
+	out.add("sources", sources)
+	out.add("transforms", steps)
+	out.add("sinks", sinks)
+	return out
+}
+
+func (d *dumper) uid(o *ordered, uid, name string) {
+	if uid != name {
+		o.add("uid", uid)
+	}
+}
+
+func refs(list []Ref) any {
+	if len(list) == 1 {
+		return list[0].String()
+	}
+	var out []any
+	for _, r := range list {
+		out = append(out, r.String())
+	}
+	return out
+}
+
+func (d *dumper) onError(o *ordered, e, inherited OnError) {
+	if e == inherited {
+		return
+	}
+	if e.Action == DeadLetter {
+		o.add("on_error", ordered{{string(DeadLetter), e.Sink}})
+	} else {
+		o.add("on_error", string(e.Action))
+	}
+	if e.Max > 0 {
+		o.add("max_errors", fmt.Sprintf("%d per %s", e.Max, spanText(e.Per)))
+	}
+}
+
+func (d *dumper) restart() any {
+	r := d.p.Restart
+	switch r.Strategy {
+	case RestartFixed:
+		return ordered{{string(r.Strategy), ordered{{"attempts", int64(r.Attempts)}, {"delay", spanText(r.Delay)}}}}
+	case RestartFailureRate:
+		return ordered{{string(r.Strategy), ordered{{"max", int64(r.Attempts)}, {"per", spanText(r.Per)}, {"delay", spanText(r.Delay)}}}}
+	case RestartExponential:
+		return ordered{{string(r.Strategy), ordered{
+			{"initial", spanText(r.Initial)}, {"max", spanText(r.Max)}, {"multiplier", r.Multiplier},
+			{"jitter", r.Jitter}, {"reset_after", spanText(r.ResetAfter)},
+		}}}
+	}
+	return string(r.Strategy)
+}
+
+// spanText is a duration as users write it: without zero units at its end.
+func spanText(t time.Duration) string {
+	s := t.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+func (d *dumper) node(path ...string) *node {
+	if d.p.root == nil {
+		return nil
+	}
+	return d.p.root.at(path)
+}
+
+// config writes a configuration; path leads to its block in the file.
+func (d *dumper) config(config any, path []string) any {
+	if config == nil {
+		return nil
+	}
+	return d.value(reflect.ValueOf(config).Elem(), d.node(path...))
+}
+
+// value writes a Go value of a configuration. n is where the file has it, nil
+// for a default.
+func (d *dumper) value(v reflect.Value, n *node) any {
+	if n != nil && n.secret {
+		return d.redacted()
+	}
+	switch x := v.Interface().(type) {
+	case connectors.Expr:
+		return x.Text
+	case connectors.Assignments:
+		var o ordered
+		for _, a := range x {
+			o = append(o, member{a.Name, a.Expr.Text})
+		}
+		return o
+	case time.Duration:
+		return spanText(x)
+	case connectors.TimeSpan:
+		return spanText(time.Duration(x))
+	}
+	if v.CanAddr() && v.Addr().Type().Implements(valueType) {
+		if s, ok := v.Interface().(fmt.Stringer); ok {
+			return s.String()
+		}
+		if n != nil && n.kind != nullNode {
+			return d.written(n)
+		}
+	}
+	switch v.Kind() {
+	case reflect.Pointer, reflect.Interface:
+		if v.IsNil() {
+			return nil
+		}
+		return d.value(v.Elem(), n)
+	case reflect.Struct:
+		return d.structure(v, n)
+	case reflect.Slice:
+		out := []any{}
+		for i := range v.Len() {
+			out = append(out, d.value(v.Index(i), item(n, i)))
+		}
+		return out
+	case reflect.Map:
+		return d.dictionary(v, n)
+	case reflect.Bool:
+		return v.Bool()
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return v.Int()
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return int64(v.Uint())
+	case reflect.Float32, reflect.Float64:
+		return v.Float()
+	case reflect.String:
+		return v.String()
+	}
+	return nil
+}
+
+func item(n *node, i int) *node {
+	switch {
+	case n == nil:
+		return nil
+	case n.kind == listNode && i < len(n.items):
+		return n.items[i]
+	case n.scalar():
+		return n
+	}
+	return nil
+}
+
+func (d *dumper) redacted() any {
+	if d.forDigest {
+		return nil
+	}
+	return hidden
+}
+
+func (d *dumper) structure(v reflect.Value, n *node) any {
+	fields := fieldsOf(v.Type())
+	if f := whole(fields); f != nil {
+		return d.value(v.Field(f.Index), n)
+	}
+	out := ordered{}
+	for _, f := range fields {
+		if f.Key == "" {
+			continue
+		}
+		value := d.value(v.Field(f.Index), n.get(f.Key))
+		if f.Secret && !v.Field(f.Index).IsZero() {
+			value = d.redacted()
+		}
+		out.add(f.Key, value)
+	}
+	return out
+}
+
+func (d *dumper) dictionary(v reflect.Value, n *node) any {
+	keys := make([]string, 0, v.Len())
+	for _, k := range v.MapKeys() {
+		keys = append(keys, k.String())
+	}
+	out := ordered{}
+	for _, k := range keysOf(keys, func(k string) string { return k }) {
+		out.add(k, d.value(v.MapIndex(reflect.ValueOf(k).Convert(v.Type().Key())), n.get(k)))
+	}
+	return out
+}
+
+// written is a value as the file has it, secrets left out.
+func (d *dumper) written(n *node) any {
+	switch {
+	case n.secret:
+		return d.redacted()
+	case n.kind == mapNode:
+		out := ordered{}
+		for _, e := range n.entries {
+			out.add(e.key, d.written(e.value))
+		}
+		return out
+	case n.kind == listNode:
+		out := []any{}
+		for _, item := range n.items {
+			out = append(out, d.written(item))
+		}
+		return out
+	}
+	return n.value()
+}
+
+// number writes a float so that it reads back as one.
+func number(f float64) string {
+	switch s := strconv.FormatFloat(f, 'g', -1, 64); s {
+	case "NaN", "+Inf", "-Inf":
+		return `"` + s + `"`
+	default:
+		return s
+	}
+}
+
+func writeJSON(b *bytes.Buffer, v any) {
+	switch v := v.(type) {
+	case ordered:
+		b.WriteByte('{')
+		for i, m := range v {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			writeJSON(b, m.key)
+			b.WriteByte(':')
+			writeJSON(b, m.value)
+		}
+		b.WriteByte('}')
+	case []any:
+		b.WriteByte('[')
+		for i, item := range v {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			writeJSON(b, item)
+		}
+		b.WriteByte(']')
+	case float64:
+		b.WriteString(number(v))
+	default:
+		text, _ := json.Marshal(v) // a string, a bool, a number or nil
+		b.Write(text)
+	}
+}
+
+func writeYAML(b *bytes.Buffer, v any, indent int) {
+	margin := strings.Repeat("  ", indent)
+	switch v := v.(type) {
+	case ordered:
+		for i, m := range v {
+			if i > 0 || indent == 0 || !bytes.HasSuffix(b.Bytes(), []byte("- ")) {
+				b.WriteString(margin)
+			}
+			b.WriteString(yamlText(m.key) + ":")
+			writeNested(b, m.value, indent+1)
+		}
+	case []any:
+		for _, item := range v {
+			b.WriteString(margin + "- ")
+			if o, ok := item.(ordered); ok && len(o) > 0 {
+				writeYAML(b, o, indent+1)
+				continue
+			}
+			if list, ok := item.([]any); ok {
+				writeJSON(b, list)
+				b.WriteByte('\n')
+				continue
+			}
+			b.WriteString(yamlText(item) + "\n")
+		}
+	}
+}
+
+func writeNested(b *bytes.Buffer, v any, indent int) {
+	switch x := v.(type) {
+	case ordered:
+		if len(x) > 0 {
+			b.WriteByte('\n')
+			writeYAML(b, x, indent)
+			return
+		}
+	case []any:
+		if len(x) > 0 {
+			b.WriteByte('\n')
+			writeYAML(b, x, indent)
+			return
+		}
+	}
+	b.WriteString(" " + yamlText(v) + "\n")
+}
+
+// yamlText writes a scalar, or an empty map or list, so that it reads back the same.
+func yamlText(v any) string {
+	switch v := v.(type) {
+	case string:
+		if plainSafe(v) {
+			return v
+		}
+		text, _ := json.Marshal(v)
+		return string(text)
+	case float64:
+		return number(v)
+	case ordered:
+		return "{}"
+	case []any:
+		return "[]"
+	case nil:
+		return "null"
+	}
+	return fmt.Sprint(v)
+}
+
+// plainSafe reports whether a text needs no quotes in YAML.
+func plainSafe(s string) bool {
+	if s == "" || typePlain(s) != textNode || strings.TrimSpace(s) != s || strings.ContainsAny(s, "\n\t\"'{}[],#&!|>%@`\\") {
+		return false
+	}
+	return !strings.Contains(s, ": ") && !strings.HasSuffix(s, ":") && !strings.ContainsRune("-?:*=<", rune(s[0]))
+}

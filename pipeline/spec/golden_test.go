@@ -1,0 +1,124 @@
+package spec
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/sluice-etl/sluice/pipeline/expr"
+)
+
+var update = flag.Bool("update", false, "write what the golden files should say")
+
+// testOptions resolve variables from a fixed environment, and take flags from
+// the first line of a file: # set: key=value.
+func testOptions(data []byte) Options {
+	opts := Options{
+		Env: func(name string) (string, bool) {
+			v, ok := map[string]string{"TOPIC": "bids", "EMPTY": "", "COUNT": "12", "EXPR": "price >", "KAFKA_PASSWORD": "sesame-open"}[name]
+			return v, ok
+		},
+		ReadFile: func(path string) ([]byte, error) {
+			if filepath.Base(path) == "password" {
+				return []byte("hunter2-secret\n"), nil
+			}
+			return nil, os.ErrNotExist
+		},
+	}
+	for line := range strings.Lines(string(data)) {
+		if flag, ok := strings.CutPrefix(line, "# set: "); ok {
+			opts.Set = append(opts.Set, strings.TrimSpace(flag))
+		}
+	}
+	return opts
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s differs; got:\n%s\nwant:\n%s", path, got, want)
+	}
+}
+
+func parseGolden(t *testing.T, path string) (*Pipeline, Diagnostics) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, _ := Parse(filepath.Base(path), data, testOptions(data))
+	compile(p)
+	return p, p.Diagnostics()
+}
+
+func TestBadFilesPrintExactly(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.bad.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, path := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".bad.yaml"), func(t *testing.T) {
+			_, ds := parseGolden(t, path)
+			var out bytes.Buffer
+			if err := ds.Print(&out, false); err != nil {
+				t.Fatal(err)
+			}
+			if !ds.HasErrors() && !strings.Contains(out.String(), "warning[") {
+				t.Error("the file has no fault")
+			}
+			golden(t, strings.TrimSuffix(path, ".yaml")+".want", out.String())
+		})
+	}
+}
+
+func TestGoodFilesHaveNoFaults(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.good.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no files", err)
+	}
+	for _, path := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(path), ".good.yaml"), func(t *testing.T) {
+			p, ds := parseGolden(t, path)
+			if len(ds) > 0 {
+				var out bytes.Buffer
+				_ = ds.Print(&out, false)
+				t.Errorf("faults in a good file:\n%s", out.String())
+			}
+			golden(t, strings.TrimSuffix(path, ".yaml")+".want", string(p.Redacted()))
+		})
+	}
+}
+
+// compile stands for the engine, which compiles the expressions of a pipeline
+// and reports their faults by the path of their keys: every totl is one.
+func compile(p *Pipeline) {
+	check := func(config any, path []string) {
+		if config == nil {
+			return
+		}
+		for _, e := range Expressions(config) {
+			if i := strings.Index(e.Expr.Text, "totl"); i >= 0 {
+				p.Fault(below(path, e.Path...), expr.Errors{{Offset: i, Length: 4, Msg: `unknown field "totl"`, Help: `did you mean "total"?`}})
+			}
+		}
+	}
+	for i := range p.Transforms {
+		check(p.Transforms[i].Config, p.Transforms[i].ConfigPath())
+	}
+	for i := range p.Sinks {
+		check(p.Sinks[i].Config, p.Sinks[i].ConfigPath())
+	}
+}

@@ -1,0 +1,174 @@
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/token"
+)
+
+// keyLine takes a line apart: what leads to its value, and the value.
+var keyLine = regexp.MustCompile(`^((?: |- )*(?:[\w.-]+|"[^"]*"|'[^']*') *: +|(?: *- +)+)(\S.*?) *$`)
+
+// repair reports a syntax error. Where its line holds a value that quotes would
+// mend, it says so and returns the text with the value quoted.
+func (r *reader) repair(text string, err error) (string, bool) {
+	var se *yaml.SyntaxError
+	if !errors.As(err, &se) || se.Token == nil {
+		r.syntax(err)
+		return "", false
+	}
+	line := se.Token.Position.Line
+	if line < 1 || line > len(r.file.lines) {
+		r.syntax(err)
+		return "", false
+	}
+	prefix, value := splitLine(string(r.file.lineText(line)))
+	reason := misread(value)
+	if reason == "" || r.isRepaired(line) {
+		r.syntax(err)
+		return "", false
+	}
+	return r.quoteValue(text, line, prefix, value, CodePitfall, reason)
+}
+
+// repairTag reports a tag, which is mostly an expression that starts with !.
+func (r *reader) repairTag(text string, tk *token.Token) (string, bool) {
+	line := tk.Position.Line
+	prefix, value := splitLine(string(r.file.lineText(line)))
+	reason := fmt.Sprintf("%s is a tag of YAML here, not a text that starts with !", tk.Value)
+	if value == "" || !strings.HasPrefix(value, "!") || r.isRepaired(line) {
+		help := "quote the whole text: \"!…\""
+		if strings.HasPrefix(tk.Value, "!!") {
+			help = "remove it: types come from the keys"
+		}
+		r.fault(CodeTag, r.token(tk), reason, help)
+		return "", false
+	}
+	return r.quoteValue(text, line, prefix, value, CodeTag, reason)
+}
+
+// splitLine gives the part of a line before its value and the value, without a
+// comment; both empty where the line is none of the kind.
+func splitLine(line string) (prefix, value string) {
+	m := keyLine.FindStringSubmatch(line)
+	if m == nil {
+		return "", ""
+	}
+	prefix, value = m[1], m[2]
+	// In `- key: value` the shorter prefix matches too; the longest key wins.
+	if inner := keyLine.FindStringSubmatch(value); inner != nil && strings.HasSuffix(strings.TrimRight(prefix, " "), "-") {
+		prefix, value = prefix+inner[1], inner[2]
+	}
+	return prefix, cutComment(value)
+}
+
+// cutComment drops a comment that stands behind a value, outside of quotes.
+func cutComment(value string) string {
+	var quote byte
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'':
+			quote = c
+		case c == '#' && i > 0 && value[i-1] == ' ':
+			return strings.TrimRight(value[:i], " ")
+		}
+	}
+	return value
+}
+
+// misread says why YAML cannot read a value that is meant as one text; empty
+// where it can, or where quotes would not mend it.
+func misread(value string) string {
+	if value == "" {
+		return ""
+	}
+	switch c := value[0]; c {
+	case '"', '\'':
+		end := strings.IndexByte(value[1:], c)
+		if end >= 0 && end+2 < len(value) {
+			return fmt.Sprintf("YAML takes %s as the whole text, and more follows", value[:end+2])
+		}
+		return ""
+	case '`', '@', '%':
+		return fmt.Sprintf("a text that starts with %c has to be quoted in YAML", c)
+	case '{', '[':
+		if closed(value) {
+			return "YAML reads this as a " + map[byte]string{'{': "map", '[': "list"}[c] + ", and a text in it has to be quoted"
+		}
+		return ""
+	case '|', '>', '&', '*':
+		return ""
+	}
+	if strings.Contains(value, ": ") || strings.HasSuffix(value, ":") {
+		return "YAML takes `: ` for the end of a key, so this text has to be quoted"
+	}
+	return ""
+}
+
+// closed reports whether the brackets of a value end with it.
+func closed(value string) bool {
+	depth := 0
+	for i, c := range value {
+		switch c {
+		case '{', '[':
+			depth++
+		case '}', ']':
+			depth--
+		}
+		if depth == 0 {
+			return i == len(value)-1
+		}
+	}
+	return false
+}
+
+func (r *reader) isRepaired(line int) bool {
+	for off := range r.repaired {
+		if r.file.line(off) == line {
+			return true
+		}
+	}
+	return false
+}
+
+// quoteValue reports the fault and quotes the value in text, which differs
+// from the file only on repaired lines.
+func (r *reader) quoteValue(text string, line int, prefix, value string, code Code, reason string) (string, bool) {
+	start := r.file.lines[line-1] + len(prefix)
+	at := span{start, start + len(value)}
+	help := fmt.Sprintf("quote the whole text: %s%s", shownPrefix(prefix), quoteYAML(value))
+	if c := value[0]; c == '{' || c == '[' {
+		help = `quote each text in it that has spaces, quotes or brackets, as in {a: "x in [1, 2]"}`
+	}
+	r.fault(code, at, reason, help)
+	r.repaired[start] = value
+	lines := strings.Split(text, "\n")
+	lines[line-1] = prefix + "'" + strings.ReplaceAll(value, "'", "''") + "'"
+	return strings.Join(lines, "\n"), true
+}
+
+// shownPrefix is the key part of a line, as a help repeats it.
+func shownPrefix(prefix string) string {
+	return string(bytes.TrimLeft([]byte(prefix), " -"))
+}
+
+// quoteYAML writes a text as a quoted scalar of one line.
+func quoteYAML(s string) string {
+	switch {
+	case !strings.ContainsAny(s, `"\`):
+		return `"` + s + `"`
+	case !strings.Contains(s, "'"):
+		return "'" + s + "'"
+	}
+	return "'" + strings.ReplaceAll(s, "'", "''") + "'"
+}

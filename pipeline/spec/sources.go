@@ -1,0 +1,172 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/transform"
+)
+
+// Kinds that the language has and this version does not.
+var (
+	laterSources    = set("s3", "hdfs")
+	laterSinks      = set("s3", "hdfs", "postgres", "mysql", "clickhouse", "elasticsearch", "opensearch", "redis", "mongodb", "http", "iceberg")
+	laterTransforms = set("parse", "encode", "validate", "aggregate", "join", "dedup", "top", "reduce", "lookup", "sample")
+)
+
+func set(names ...string) map[string]bool {
+	m := make(map[string]bool, len(names))
+	for _, n := range names {
+		m[n] = true
+	}
+	return m
+}
+
+// blockName is the name of a source or sink: the key of the map it stands in,
+// what the block itself says, or the noun.
+func (l *loader) blockName(b block, noun, own string) (string, *node) {
+	n := b.node.get("name")
+	if len(b.path) == 2 {
+		if n != nil {
+			l.fault(b.node.entry("name").name, CodeUnknownKey, fmt.Sprintf("the %s is named %s already, by the key that it stands under", noun, b.path[1]), "remove `name`")
+		}
+		return b.path[1], b.at
+	}
+	if n != nil {
+		return own, n
+	}
+	return noun, b.at
+}
+
+func (l *loader) uid(b block, name, own string) string {
+	if n := b.node.get("uid"); n != nil && l.name(n, own, "an operator") {
+		return own
+	}
+	return name
+}
+
+func (l *loader) sources(one, many *node) {
+	words := kindWords{
+		noun: "source connector", unknown: CodeConnector, later: laterSources,
+		kinds: keysOf(connectors.Sources(), func(s connectors.SourceSpec) string { return s.Name }),
+	}
+	for _, b := range l.named(one, many, "source") {
+		var keys sourceKeys
+		kind := l.split(b, &keys, words)
+		s := Source{Pos: b.at.file.at(b.at.span.start), Path: b.path, Timestamp: keys.Timestamp}
+		var at *node
+		s.Name, at = l.blockName(b, "source", keys.Name)
+		l.define(s.Name, at, b.what)
+		s.UID = l.uid(b, s.Name, keys.UID)
+		s.OnError = l.onError(keys.OnError, keys.MaxErrors, l.inherited)
+		l.watermark(b, keys.Watermark)
+		l.unavailable(b.node.entry("schema"), "schema")
+		if kind != nil {
+			s.Kind = kind.key
+			s.Spec, _ = connectors.LookupSource(kind.key)
+			config := s.Spec.NewConfig()
+			if l.config(kind.name, kind.value, config, "source "+kind.key) {
+				s.Config = config
+				s.Format = formatOf(config)
+			}
+		}
+		l.p.Sources = append(l.p.Sources, s)
+	}
+}
+
+func (l *loader) sinks(one, many *node) {
+	words := kindWords{
+		noun: "sink connector", unknown: CodeConnector, later: laterSinks,
+		kinds: keysOf(connectors.Sinks(), func(s connectors.SinkSpec) string { return s.Name }),
+	}
+	for _, b := range l.named(one, many, "sink") {
+		var keys sinkKeys
+		kind := l.split(b, &keys, words)
+		s := Sink{Pos: b.at.file.at(b.at.span.start), Path: b.path}
+		var at *node
+		s.Name, at = l.blockName(b, "sink", keys.Name)
+		l.define(s.Name, at, b.what)
+		s.UID = l.uid(b, s.Name, keys.UID)
+		s.OnError = l.onError(keys.OnError, keys.MaxErrors, l.inherited)
+		if kind != nil {
+			s.Kind = kind.key
+			s.Spec, _ = connectors.LookupSink(kind.key)
+			config := s.Spec.NewConfig()
+			if l.config(kind.name, kind.value, config, "sink "+kind.key) {
+				s.Config = config
+				s.Format = formatOf(config)
+			}
+		}
+		l.froms = append(l.froms, from{node: keys.From, at: b.at, name: s.Name, what: b.what, sink: true, index: len(l.p.Sinks), broken: kind == nil})
+		l.p.Sinks = append(l.p.Sinks, s)
+	}
+}
+
+func (l *loader) transforms(list *node) {
+	if list == nil || list.bad || list.kind == nullNode {
+		return
+	}
+	if list.kind != listNode {
+		l.fault(list, CodeType, "transforms must be a list of steps, not "+list.words(), "start each step with `- `")
+		return
+	}
+	words := kindWords{
+		noun: "operator", unknown: CodeOperator, later: laterTransforms,
+		kinds: keysOf(transform.All(), func(s transform.Spec) string { return s.Name }),
+	}
+	for name := range words.later {
+		if slices.Contains(words.kinds, name) {
+			words.later = without(words.later, name)
+		}
+	}
+	for i, n := range list.items {
+		l.transform(i, n, words)
+	}
+}
+
+func without(m map[string]bool, name string) map[string]bool {
+	out := make(map[string]bool, len(m))
+	for k := range m {
+		if k != name {
+			out[k] = true
+		}
+	}
+	return out
+}
+
+func (l *loader) transform(i int, n *node, words kindWords) {
+	b := block{n, n, fmt.Sprintf("step %d", i+1), []string{"transforms", fmt.Sprint(i)}}
+	if own := n.get("name"); own != nil && own.scalar() && !own.bad {
+		b.what = "step " + own.shown()
+	}
+	var keys stepKeys
+	kind := l.split(b, &keys, words)
+	t := Transform{Pos: n.file.at(n.span.start), Path: b.path, Named: keys.Name != ""}
+	t.Name = keys.Name
+	at := n
+	if !t.Named {
+		t.Name = fmt.Sprintf("step-%d", i+1)
+		if kind != nil {
+			t.Name = fmt.Sprintf("%s-%d", kind.key, i+1)
+		}
+	} else {
+		at = n.get("name")
+	}
+	l.define(t.Name, at, b.what)
+	t.UID = l.uid(b, t.Name, keys.UID)
+	t.OnError = l.onError(keys.OnError, keys.MaxErrors, l.inherited)
+	if kind != nil {
+		t.Kind = kind.key
+		t.Spec, _ = transform.Lookup(kind.key)
+		config := t.Spec.NewConfig()
+		if l.config(kind.name, kind.value, config, kind.key) {
+			t.Config = config
+			if t.Spec.Branches != nil {
+				t.Branches = t.Spec.Branches(config)
+			}
+		}
+	}
+	l.froms = append(l.froms, from{node: keys.From, at: n, name: t.Name, what: b.what, index: i, broken: kind == nil})
+	l.p.Transforms = append(l.p.Transforms, t)
+}
