@@ -1,0 +1,148 @@
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/storage"
+)
+
+// committableData is the handle of one writer's files of one checkpoint.
+type committableData struct {
+	Files []storage.Staged `json:"files"`
+}
+
+func readData(c connectors.Committable) ([]storage.Staged, error) {
+	if c.Empty {
+		return nil, nil
+	}
+	var d committableData
+	if err := json.Unmarshal(c.Data, &d); err != nil {
+		return nil, connectors.Permanent(fmt.Errorf("read committable of checkpoint %d: %w", c.Checkpoint.Number, err))
+	}
+	return d.Files, nil
+}
+
+// Committer publishes the sink's files.
+func (s *Sink) Committer() connectors.Committer { return (*committer)(s) }
+
+type committer Sink
+
+var _ connectors.Committer = (*committer)(nil)
+
+func (s *Sink) committerID() string { return "file/" + s.env.Name }
+
+// ID names the committer by its sink.
+func (c *committer) ID() string { return (*Sink)(c).committerID() }
+
+// Expires is false: a staged file stays until it is published or revoked.
+func (c *committer) Expires() bool { return false }
+
+// Commit publishes the files of a committable.
+func (c *committer) Commit(ctx context.Context, com connectors.Committable, _ bool) error {
+	files, err := readData(com)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if err := c.publish(ctx, f); err != nil {
+			return fmt.Errorf("publish file %s: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+// publish makes one file visible. A staged file is removed by nothing but its
+// publication and a newer owner's revocation, after which the engine, which looks
+// at the owners once more, takes no answer from this one; so where it is missing
+// it is published. A published file that is missing was taken by a reader.
+func (c *committer) publish(ctx context.Context, f storage.Staged) error {
+	s := (*Sink)(c)
+	s.failpoint("file.publish.before")
+	err := c.fs.Publish(ctx, f)
+	s.failpoint("file.publish.after")
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return c.published(ctx, f)
+	case errors.Is(err, fs.ErrExist):
+		return c.replaces(ctx, f)
+	}
+	return err
+}
+
+func (c *committer) published(ctx context.Context, f storage.Staged) error {
+	info, err := c.fs.Stat(ctx, f.Name)
+	if errors.Is(err, fs.ErrNotExist) {
+		c.env.Log.Warn("a published file is not there any more: something has taken or removed it", "file", f.Name, "folder", c.fs.URL())
+		return nil
+	}
+	if err == nil && info.Size != f.Size {
+		c.env.Log.Warn("a published file has another size than was written: something has changed it", "file", f.Name, "folder", c.fs.URL(), "size", info.Size, "written", f.Size)
+	}
+	return err
+}
+
+// replaces handles a file that is staged and visible. Names are never used twice,
+// so one of the same size is the same file, whose publication was cut short.
+func (c *committer) replaces(ctx context.Context, f storage.Staged) error {
+	info, err := c.fs.Stat(ctx, f.Name)
+	if err != nil {
+		return err
+	}
+	if info.Size != f.Size {
+		return connectors.Permanent(fmt.Errorf("another file of that name, with %d bytes where %d were written, is in folder %s: move it away and start again: %w",
+			info.Size, f.Size, c.fs.URL(), fs.ErrExist))
+	}
+	return c.fs.Discard(ctx, f)
+}
+
+// Witness is none: a folder of files keeps no mark of its own.
+func (c *committer) Witness(context.Context) (connectors.CheckpointID, bool, error) {
+	return connectors.CheckpointID{}, false, connectors.ErrNoWitness
+}
+
+// Revoke discards the files that older generations of this sink staged and no
+// retained checkpoint holds.
+func (c *committer) Revoke(ctx context.Context, keep []connectors.Committable) error {
+	kept := map[string]bool{}
+	for _, k := range keep {
+		if k.Committer != c.ID() {
+			continue
+		}
+		files, err := readData(k)
+		if err != nil {
+			return err
+		}
+		for _, f := range files {
+			kept[f.Name] = true
+		}
+	}
+	staged, err := c.fs.Staged(ctx, "")
+	if err != nil {
+		return fmt.Errorf("list staged files in %s: %w", c.fs.URL(), err)
+	}
+	own := (*Sink)(c).generation()
+	for _, f := range staged {
+		g, ok := nameGeneration(c.prefix, f.Name)
+		if !ok || g >= own || kept[f.Name] {
+			continue
+		}
+		if err := c.fs.Discard(ctx, f); err != nil {
+			return fmt.Errorf("discard staged file %s: %w", f.Name, err)
+		}
+	}
+	return nil
+}
+
+// Done lets the writers forget what is proven.
+func (c *committer) Done(n connectors.CheckpointID) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.writers {
+		w.done(n)
+	}
+}

@@ -1,0 +1,151 @@
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+
+	"github.com/klauspost/compress/gzip"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/storage"
+)
+
+// input is a split that is being read.
+type input struct {
+	split  connectors.Split
+	fs     storage.FS
+	base   string
+	file   storage.Reader
+	bytes  io.Reader // of the lines, from the position on
+	zipped bool
+	left   int64 // bytes up to Until; not for compressed files
+}
+
+// openInput opens a split's file at its position, and refuses one that is not the
+// file that the job began with.
+func (s *Source) openInput(ctx context.Context, split connectors.Split) (*input, error) {
+	u, err := storage.Parse(split.ID)
+	if err != nil {
+		return nil, connectors.Permanent(fmt.Errorf("read file %s: %w", split.ID, err))
+	}
+	dir, base := path.Split(u.Path)
+	in := &input{split: split, base: base, zipped: s.compressed(base)}
+	if in.fs, err = openAt(u, dir); err != nil {
+		return nil, fmt.Errorf("read file %s: %w", split.ID, err)
+	}
+	if err := in.check(ctx); err != nil {
+		return nil, err
+	}
+	if in.file, err = in.fs.Open(ctx, base); err != nil {
+		return nil, fmt.Errorf("read file %s: %w", split.ID, err)
+	}
+	if err := in.seek(); err != nil {
+		in.close()
+		return nil, err
+	}
+	return in, nil
+}
+
+// check compares the file with how it was when the job began.
+func (in *input) check(ctx context.Context) error {
+	var was detail
+	if err := json.Unmarshal(in.split.Detail, &was); err != nil {
+		return connectors.Permanent(fmt.Errorf("read file %s: its description in the checkpoint cannot be read: %w", in.split.ID, err))
+	}
+	info, err := in.fs.Stat(ctx, in.base)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return connectors.Permanent(fmt.Errorf("read file %s: it is gone since the job began: put it back, or start a new job: %w", in.split.ID, err))
+	case err != nil:
+		return fmt.Errorf("read file %s: %w", in.split.ID, err)
+	case info.Size < was.Size:
+		return in.changed(fmt.Sprintf("it has shrunk from %d to %d bytes since the job began", was.Size, info.Size))
+	case !info.Modified.Equal(was.Modified) && (info.Size == was.Size || in.zipped):
+		return in.changed("it was changed since the job began")
+	}
+	return nil
+}
+
+func (in *input) changed(how string) error {
+	return connectors.Permanent(fmt.Errorf("read file %s: %s, so that its positions mean nothing any more: put the file back, or start a new job", in.split.ID, how))
+}
+
+// seek goes to the position, which must be the beginning of a line.
+func (in *input) seek() error {
+	if in.zipped {
+		return in.seekZipped()
+	}
+	at := in.split.Offset
+	in.left = in.split.Until - at
+	if at > 0 {
+		var before [1]byte
+		if _, err := in.file.ReadAt(before[:], at-1); err != nil && !errors.Is(err, io.EOF) {
+			return fmt.Errorf("read file %s: %w", in.split.ID, err)
+		}
+		if before[0] != '\n' && in.left > 0 {
+			return in.changed(fmt.Sprintf("no line begins at position %d of the checkpoint", at))
+		}
+	}
+	if _, err := in.file.Seek(at, io.SeekStart); err != nil {
+		return fmt.Errorf("read file %s: %w", in.split.ID, err)
+	}
+	in.bytes = in.file
+	return nil
+}
+
+func (in *input) seekZipped() error {
+	z, err := gzip.NewReader(in.file)
+	if errors.Is(err, io.EOF) { // an empty file
+		in.bytes = in.file
+		return nil
+	}
+	if err != nil {
+		return in.broken(0, err)
+	}
+	if _, err := io.CopyN(io.Discard, z, in.split.Offset); err != nil {
+		return in.broken(in.split.Offset, err)
+	}
+	in.bytes = z
+	return nil
+}
+
+// read reads on; io.EOF says that all of the split is read.
+func (in *input) read(b []byte, at int64) (int, error) {
+	if in.zipped {
+		n, err := in.bytes.Read(b)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return n, in.broken(at, err)
+		}
+		return n, err
+	}
+	if in.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := in.bytes.Read(b[:min(int64(len(b)), in.left)])
+	in.left -= int64(n)
+	switch {
+	case n > 0:
+		return n, nil
+	case errors.Is(err, io.EOF):
+		return 0, in.changed(fmt.Sprintf("it ends %d bytes earlier than when the job began", in.left))
+	case err != nil:
+		return 0, fmt.Errorf("read file %s: %w", in.split.ID, err)
+	}
+	return 0, nil
+}
+
+// broken reports compressed bytes that cannot be read.
+func (in *input) broken(at int64, err error) error {
+	err = fmt.Errorf("decompress file %s near byte %d of its text: %w", in.split.ID, at, err)
+	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+		return connectors.Permanent(err)
+	}
+	return err
+}
+
+func (in *input) close() { _ = in.file.Close() }

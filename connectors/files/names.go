@@ -1,0 +1,42 @@
+package files
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// The name of a file is <pipeline>-<sink>-g<g>-<n>-<subtask>-<seq>.<ext>: the
+// generation that wrote it, the checkpoint that was next when it was begun, and a
+// count within the writer's life. A generation is never used twice, so neither is
+// a name.
+
+// namePrefix begins the names of one sink's files. Hyphens in the sink's name are
+// doubled: the last odd run of hyphens is then the separator (a pipeline's name
+// does not end with one), and no two sinks share a prefix, though pipeline `a`
+// with sink `b-c` reads like pipeline `a-b` with sink `c`.
+func namePrefix(pipeline, sink string) string {
+	return pipeline + "-" + strings.ReplaceAll(sink, "-", "--") + "-g"
+}
+
+func fileName(prefix string, generation, number uint64, subtask, seq int, ext string) string {
+	return fmt.Sprintf("%s%d-%d-%d-%d.%s", prefix, generation, number, subtask, seq, ext)
+}
+
+var afterPrefix = regexp.MustCompile(`^(\d{1,19})-\d{1,19}-\d{1,9}-\d{1,9}\.[a-z][a-z.]*$`)
+
+// nameGeneration tells which generation wrote a file; ok is false where the name
+// is none of this prefix.
+func nameGeneration(prefix, name string) (g uint64, ok bool) {
+	rest, ok := strings.CutPrefix(name, prefix)
+	if !ok {
+		return 0, false
+	}
+	m := afterPrefix.FindStringSubmatch(rest)
+	if m == nil {
+		return 0, false
+	}
+	g, err := strconv.ParseUint(m[1], 10, 64)
+	return g, err == nil
+}

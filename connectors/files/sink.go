@@ -1,0 +1,151 @@
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/storage"
+)
+
+// Sink writes files of JSON lines, exactly once.
+type Sink struct {
+	config SinkConfig
+	fs     storage.FS
+	now    func() time.Time
+
+	env            connectors.SinkEnv
+	files          connectors.CheckpointFiles // of the restored checkpoint
+	prefix         string
+	readable       bool // staged files can be read while they are written
+	restored       []*openPart
+	restoredNumber uint64
+
+	mu      sync.Mutex
+	writers []*writer
+}
+
+var _ connectors.TwoPhaseSink = (*Sink)(nil)
+
+// state is what a writer keeps in a checkpoint.
+type state struct {
+	Number uint64    `json:"number"`         // of the checkpoint
+	Open   *openPart `json:"open,omitempty"` // the file in the making
+}
+
+// openPart is a file in the making.
+type openPart struct {
+	Segments []connectors.StateFile `json:"segments"`
+	Ext      string                 `json:"ext"`
+}
+
+// NewSink makes a sink of a configuration that Validate accepts.
+func NewSink(c SinkConfig) (*Sink, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	f, err := storage.Open(c.Path)
+	if err != nil {
+		return nil, err
+	}
+	return &Sink{config: c, fs: f, now: time.Now}, nil
+}
+
+// Guarantee is exactly_once.
+func (s *Sink) Guarantee() connectors.Guarantee { return connectors.ExactlyOnce }
+
+// Open finds out whether the folder can be written.
+func (s *Sink) Open(ctx context.Context, env connectors.SinkEnv) error {
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	env.Subtasks = max(1, env.Subtasks)
+	s.env = env
+	s.prefix = namePrefix(env.Pipeline, env.Name)
+	return s.probe(ctx)
+}
+
+// probe stages a file and drops it.
+func (s *Sink) probe(ctx context.Context) error {
+	w, err := s.fs.Stage(ctx, s.prefix+"probe")
+	if err != nil {
+		return fmt.Errorf("write into folder %s: %w", s.fs.URL(), err)
+	}
+	_, s.readable = w.(readableStage)
+	w.Abort()
+	return nil
+}
+
+// Start reads the restored state. The writers name their files when they begin them.
+func (s *Sink) Start(_ context.Context, restored connectors.Restored) error {
+	s.files = restored.Files
+	for i, p := range restored.Subtasks {
+		var st state
+		if len(p.State) > 0 {
+			if err := json.Unmarshal(p.State, &st); err != nil {
+				return connectors.Permanent(fmt.Errorf("restore file sink %s, subtask %d: its state cannot be read: %w", s.env.Name, i, err))
+			}
+		}
+		if o := st.Open; o != nil && o.Ext != extPlain && o.Ext != extGzip {
+			return connectors.Permanent(fmt.Errorf("restore file sink %s, subtask %d: it holds a file of the unknown kind %q", s.env.Name, i, o.Ext))
+		}
+		s.restored = append(s.restored, st.Open)
+		s.restoredNumber = max(s.restoredNumber, st.Number)
+	}
+	return nil
+}
+
+// Writer makes the writer of one subtask, which takes over the files in the
+// making of the restored subtasks that are dealt to it.
+func (s *Sink) Writer(subtask int) (connectors.Writer, error) {
+	w := newWriter(s, subtask)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writers = append(s.writers, w)
+	return w, nil
+}
+
+// Close does nothing: what is staged belongs to the checkpoints.
+func (s *Sink) Close() error { return nil }
+
+func (s *Sink) generation() uint64 {
+	if s.env.Generation == nil {
+		return 0
+	}
+	return s.env.Generation()
+}
+
+func (s *Sink) bufferSize() int {
+	if s.env.Budget <= 0 {
+		return bufferSize
+	}
+	return int(min(bufferSize, max(64<<10, s.env.Budget/int64(max(1, s.env.Subtasks)))))
+}
+
+func (s *Sink) failpoint(name string) {
+	if s.env.Failpoint != nil {
+		s.env.Failpoint(name)
+	}
+}
+
+// newBacking begins a file.
+func (s *Sink) newBacking(ctx context.Context, name string) (backing, error) {
+	if !s.readable {
+		return newSpool(s.fs, name)
+	}
+	w, err := s.fs.Stage(ctx, name)
+	if err != nil {
+		return nil, fmt.Errorf("begin file %s: %w", name, err)
+	}
+	r, ok := w.(readableStage)
+	if !ok {
+		w.Abort()
+		return nil, fmt.Errorf("begin file %s: the store cannot read it back any more: %w", name, errors.ErrUnsupported)
+	}
+	return direct{r}, nil
+}
