@@ -74,6 +74,8 @@ var (
 	ErrAmbiguous = errors.New("it cannot be told whether a commit happened")
 	// ErrFenced says that the target refused this process since a newer one took over.
 	ErrFenced = errors.New("fenced by a newer process")
+	// ErrNoWitness says that the target keeps no mark of the last commit.
+	ErrNoWitness = errors.New("the target keeps no witness")
 	// ErrMissingOffset says that a position to go on from is not there any more.
 	ErrMissingOffset = errors.New("offset is not available")
 )

@@ -3,6 +3,8 @@ package all
 
 import (
 	_ "github.com/sluice-etl/sluice/connectors/blackhole" // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/files"     // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/generate"  // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/kafka"     // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/stdout"    // registers the connector
 )

@@ -94,6 +94,17 @@ func Formats() []Spec {
 	return slices.SortedFunc(maps.Values(formats), func(a, b Spec) int { return cmp.Compare(a.Name, b.Name) })
 }
 
+// Strict reports whether the records of cfg are checked by decoding them, even
+// where no field is wanted.
+func Strict(cfg connectors.FormatConfig) bool {
+	_, config, err := configure(cfg)
+	if err != nil {
+		return false
+	}
+	s, ok := config.(interface{ strict() bool })
+	return ok && s.strict()
+}
+
 // Check reports whether cfg names a format and sets it up correctly.
 func Check(cfg connectors.FormatConfig) error {
 	_, _, err := configure(cfg)

@@ -36,6 +36,8 @@ func init() {
 	})
 }
 
+func (c *jsonConfig) strict() bool { return c.Strict }
+
 // Validate reports limits that make no sense.
 func (c *jsonConfig) Validate() error {
 	var faults []error

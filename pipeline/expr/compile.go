@@ -46,19 +46,20 @@ type local struct {
 
 // compiler compiles one expression.
 type compiler struct {
-	text   string
-	offs   []int // byte offset of each rune; nil for ASCII
-	scope  Scope
-	opts   Options
-	limits Limits
-	errs   Errors
-	locals []local
-	vars   int
-	items  []item // predicates around the part, innermost last
-	fields [][]string
-	whole  bool
-	vm     bool
-	fold   *Env
+	text      string
+	offs      []int // byte offset of each rune; nil for ASCII
+	scope     Scope
+	opts      Options
+	limits    Limits
+	errs      Errors
+	locals    []local
+	vars      int
+	items     []item // predicates around the part, innermost last
+	fields    [][]string
+	whole     bool
+	tombstone bool
+	vm        bool
+	fold      *Env
 	// extents and parts: of each node of the tree, and how many were compiled. The
 	// parser shares nodes (a < b < c has b twice), so that nesting could make
 	// exponentially many.

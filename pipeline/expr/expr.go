@@ -71,18 +71,19 @@ func (l Limits) orDefault() Limits {
 // Program is a compiled expression. It is immutable and may be evaluated by many
 // subtasks at once, each with its own Env.
 type Program struct {
-	text   string
-	typ    Type
-	run    fn
-	cond   cond // where the value may be a bool
-	want   Type
-	root   *site
-	vars   int
-	fields [][]string
-	whole  bool
-	slot   int // the slot that the expression is nothing but, or -1
-	native bool
-	limits Limits
+	text      string
+	typ       Type
+	run       fn
+	cond      cond // where the value may be a bool
+	want      Type
+	root      *site
+	vars      int
+	fields    [][]string
+	whole     bool
+	tombstone bool
+	slot      int // the slot that the expression is nothing but, or -1
+	native    bool
+	limits    Limits
 }
 
 // Text is the source of the expression.
@@ -108,6 +109,10 @@ func (p *Program) Constant() (connectors.Value, bool) {
 
 // Slot gives the slot that the expression is nothing but a name for.
 func (p *Program) Slot() (int, bool) { return p.slot, p.slot >= 0 }
+
+// ReadsTombstone reports whether the expression asks for meta.tombstone, and so
+// has a value for records without one.
+func (p *Program) ReadsTombstone() bool { return p.tombstone }
 
 // Native reports whether our own code evaluates the whole expression. Otherwise
 // a function in it is run by expr's virtual machine on converted arguments,

@@ -8,6 +8,7 @@ import (
 	"github.com/expr-lang/expr/ast"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 // identifier compiles a plain name.
@@ -107,7 +108,7 @@ func inside(slot int, names []string) fn {
 			if v.Kind() != connectors.Map {
 				return connectors.Value{}
 			}
-			v, _ = lookup(v.Raw(), name, e.arena())
+			v, _ = format.Lookup(v.Raw(), name, e.arena())
 		}
 		return v
 	}
@@ -120,9 +121,21 @@ func (c *compiler) this(at *site) *node {
 	}
 	c.whole = true
 	if slot == WholeRaw {
-		return &node{typ: Any, slot: -1, at: at, run: func(e *Env) connectors.Value { return valueOf(e.rec.Value, e.arena()) }}
+		return &node{typ: Any, slot: -1, at: at, run: func(e *Env) connectors.Value { return e.value(at) }}
 	}
 	return &node{typ: Any, slot: slot, at: at, run: func(e *Env) connectors.Value { return e.row[slot] }}
+}
+
+// value reads the record's raw bytes.
+func (e *Env) value(s *site) connectors.Value {
+	if e.rec.Tombstone() {
+		return connectors.Value{}
+	}
+	v, err := format.ParseValue(e.rec.Value, e.arena())
+	if err != nil {
+		return e.fail(s, KindArgument, "the record's value is no valid JSON: "+err.Error())
+	}
+	return v
 }
 
 const metaParts = "meta.key, meta.topic, meta.partition, meta.offset, meta.timestamp, meta.tombstone and meta.headers[\"name\"]"
@@ -172,6 +185,7 @@ func (c *compiler) meta(at *site, rest []string) *node {
 	if !ok || len(rest) > 1 {
 		return c.fault(at, "meta has no `"+strings.Join(rest, ".")+"`", "it has "+metaParts)
 	}
+	c.tombstone = c.tombstone || rest[0] == "tombstone"
 	return &node{typ: part.typ, slot: -1, at: at, run: part.run}
 }
 

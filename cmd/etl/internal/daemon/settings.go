@@ -1,0 +1,114 @@
+// Package daemon holds what the program is set up with, beside its pipelines.
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/knadh/koanf/parsers/yaml"
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/providers/env/v2"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// Settings are the program's own, from defaults, the settings file, ETL_…
+// variables and flags, the later ones winning. configs/etl.yaml shows them all.
+type Settings struct {
+	LogLevel  slog.Level
+	LogFormat string // "text" or "json"
+	// Memory bounds what fetch buffers, queues and sinks of one pipeline hold, in bytes.
+	Memory int64
+	// ShutdownTimeout is how long the last checkpoint of a stop may take.
+	ShutdownTimeout time.Duration
+}
+
+// defaults are the keys with their default values, as text.
+var defaults = map[string]any{
+	"log.level":        "info",
+	"log.format":       "text",
+	"memory":           "512MiB",
+	"shutdown_timeout": "30s",
+}
+
+// envPrefix begins the names of variables; the rest is the key, with __ for a dot.
+const envPrefix = "ETL_"
+
+// LoadSettings reads the settings. path is the settings file, empty for none;
+// environ is the process's environment; flags are keys given on the command
+// line. All faults are returned at once.
+func LoadSettings(path string, environ []string, flags map[string]string) (Settings, error) {
+	k := koanf.New(".")
+	if err := k.Load(confmap.Provider(defaults, "."), nil); err != nil {
+		return Settings{}, fmt.Errorf("load default settings: %w", err)
+	}
+	if path != "" {
+		if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
+			return Settings{}, fmt.Errorf("read settings file %s: %w", path, err)
+		}
+	}
+	fromEnv := env.Provider(".", env.Opt{
+		Prefix: envPrefix,
+		TransformFunc: func(name, v string) (string, any) {
+			return strings.ReplaceAll(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "__", "."), v
+		},
+		EnvironFunc: func() []string { return environ },
+	})
+	if err := k.Load(fromEnv, nil); err != nil {
+		return Settings{}, fmt.Errorf("read settings from the environment: %w", err)
+	}
+	set := make(map[string]any, len(flags))
+	for key, v := range flags {
+		set[key] = v
+	}
+	if err := k.Load(confmap.Provider(set, "."), nil); err != nil {
+		return Settings{}, fmt.Errorf("read settings from flags: %w", err)
+	}
+	return settingsOf(k)
+}
+
+func settingsOf(k *koanf.Koanf) (Settings, error) {
+	var s Settings
+	var faults []error
+	known := slices.Sorted(maps.Keys(defaults))
+	for _, key := range slices.Sorted(maps.Keys(k.All())) {
+		if _, ok := defaults[key]; !ok {
+			faults = append(faults, fmt.Errorf("there is no setting %q; there are %s", key, strings.Join(known, ", ")))
+		}
+	}
+	if err := s.LogLevel.UnmarshalText([]byte(k.String("log.level"))); err != nil {
+		faults = append(faults, fmt.Errorf("log.level is %q: write debug, info, warn or error", k.String("log.level")))
+	}
+	if s.LogFormat = k.String("log.format"); s.LogFormat != "text" && s.LogFormat != "json" {
+		faults = append(faults, fmt.Errorf("log.format is %q: write text or json", s.LogFormat))
+	}
+	memory, err := connectors.ParseByteSize(k.String("memory"))
+	if err == nil && memory < 64<<20 {
+		err = errors.New("a pipeline needs at least 64MiB")
+	}
+	if err != nil {
+		faults = append(faults, fmt.Errorf("memory: %w", err))
+	}
+	s.Memory = int64(memory)
+	if s.ShutdownTimeout, err = connectors.ParseDuration(k.String("shutdown_timeout")); err != nil {
+		faults = append(faults, fmt.Errorf("shutdown_timeout: %w", err))
+	}
+	return s, errors.Join(faults...)
+}
+
+// Logger makes the program's log.
+func (s *Settings) Logger(w io.Writer) *slog.Logger {
+	opts := &slog.HandlerOptions{Level: s.LogLevel}
+	if s.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, opts))
+	}
+	return slog.New(slog.NewTextHandler(w, opts))
+}

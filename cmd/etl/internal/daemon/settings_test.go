@@ -1,0 +1,51 @@
+package daemon
+
+import (
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestLaterSettingsWin(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "etl.yaml")
+	if err := os.WriteFile(path, []byte("log: {level: warn, format: json}\nmemory: 1GiB\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := LoadSettings(path, []string{"ETL_LOG__LEVEL=error", "ETL_MEMORY=2GiB", "HOME=/"}, map[string]string{"memory": "64MiB"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Settings{LogLevel: slog.LevelError, LogFormat: "json", Memory: 64 << 20, ShutdownTimeout: 30 * time.Second}
+	if s != want {
+		t.Errorf("settings are %+v, want %+v", s, want)
+	}
+}
+
+func TestTheSettingsFileShowsTheDefaults(t *testing.T) {
+	shown, err := LoadSettings("../../../../configs/etl.yaml", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defaults, err := LoadSettings("", nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if shown != defaults {
+		t.Errorf("the file says %+v, the defaults are %+v", shown, defaults)
+	}
+}
+
+func TestAllFaultsOfSettingsAreReported(t *testing.T) {
+	_, err := LoadSettings("", []string{"ETL_LOG__LEVEL=loud", "ETL_MEMROY=1", "ETL_MEMORY=1KiB"}, map[string]string{"log.format": "xml"})
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{`"memroy"`, `log.level is "loud"`, `log.format is "xml"`, "at least 64MiB"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("error lacks %q:\n%v", want, err)
+		}
+	}
+}

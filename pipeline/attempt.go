@@ -1,0 +1,461 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// attempt is one run of the tasks of a pipeline, from a checkpoint to the next
+// failure or the end. Everything in it is made anew for each.
+type attempt struct {
+	plan        *Plan
+	opts        *Options
+	log         *slog.Logger
+	parallelism int
+	generation  atomic.Uint64
+
+	sources []*sourceRun
+	sinks   map[string]*sinkRun
+	commits *committers
+	shared  sharedObjects
+	tasks   []*task
+	coord   *checkpoint.Coordinator
+	files   func(n uint64) connectors.CheckpointFiles
+	limits  limits
+	counts  *tally
+
+	ended  chan struct{} // closed when every source is read to its end
+	left   atomic.Int32  // source tasks that are not at their end
+	stop   atomic.Bool   // the next barrier tells sources to wait
+	failed chan error    // what a prepare failed with
+	beside sync.WaitGroup
+}
+
+// sourceRun is a source at work.
+type sourceRun struct {
+	node     *sourceNode
+	chain    *chain
+	source   connectors.Source
+	splits   []connectors.Split // known so far
+	subtasks int
+	tasks    []*task
+}
+
+// sinkRun is a sink at work.
+type sinkRun struct {
+	node       *sinkNode
+	sink       connectors.Sink
+	nextWriter int
+}
+
+// sharedObjects are what sinks of a pipeline have in common, by key.
+type sharedObjects struct {
+	mu    sync.Mutex
+	byKey map[string]any
+}
+
+func (s *sharedObjects) get(key string, make func() any) any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.byKey == nil {
+		s.byKey = map[string]any{}
+	}
+	if _, ok := s.byKey[key]; !ok {
+		s.byKey[key] = make()
+	}
+	return s.byKey[key]
+}
+
+// construct makes the sources and sinks, which does no I/O.
+func (a *attempt) construct() error {
+	p := a.plan
+	for _, c := range p.chains {
+		if c.source == nil {
+			continue
+		}
+		src, err := c.source.spec.Spec.New(c.source.spec.Config)
+		if err != nil {
+			return fmt.Errorf("source %s: %w", c.source.spec.Name, err)
+		}
+		a.sources = append(a.sources, &sourceRun{node: c.source, chain: c, source: src, subtasks: a.parallelism})
+	}
+	a.sinks = map[string]*sinkRun{}
+	a.commits = &committers{log: a.log, byID: map[string]connectors.Committer{}}
+	for _, s := range p.sinks {
+		sink, err := s.spec.Spec.New(s.spec.Config)
+		if err != nil {
+			return fmt.Errorf("sink %s: %w", s.spec.Name, err)
+		}
+		a.sinks[s.spec.Name] = &sinkRun{node: s, sink: sink}
+	}
+	return nil
+}
+
+// openSinks connects the sinks. It changes nothing in their targets.
+func (a *attempt) openSinks(ctx context.Context) error {
+	cp := &a.plan.Spec.Checkpoint
+	slots := 16
+	if cp.TolerableFailures >= 0 {
+		slots = cp.MaxConcurrent + int(cp.TolerableFailures) + 1
+	}
+	for _, s := range a.plan.sinks {
+		run := a.sinks[s.spec.Name]
+		env := connectors.SinkEnv{
+			Log: a.log.With("sink", s.spec.Name), Pipeline: a.plan.Spec.Name, Name: s.spec.Name,
+			Subtasks: s.writers * a.parallelism, Generation: a.generation.Load, Slots: slots,
+			Shared: a.shared.get, Encoding: "json", Budget: a.opts.sinkBudget(len(a.plan.sinks)),
+			Interval: cp.Interval, Failpoint: a.opts.Failpoint,
+		}
+		if err := run.sink.Open(ctx, env); err != nil {
+			return fmt.Errorf("sink %s: open: %w", s.spec.Name, err)
+		}
+		if two, ok := run.sink.(connectors.TwoPhaseSink); ok {
+			c := two.Committer()
+			a.commits.byID[c.ID()] = c
+		}
+	}
+	return nil
+}
+
+// startSinks hands the sinks what they left in the restored checkpoint.
+func (a *attempt) startSinks(ctx context.Context, m *checkpoint.Metadata, files connectors.CheckpointFiles) error {
+	for _, s := range a.plan.sinks {
+		restored := connectors.Restored{Files: files}
+		if op := findOperator(m, s.spec.UID); op != nil {
+			for _, st := range op.Subtasks {
+				restored.Subtasks = append(restored.Subtasks, connectors.Prepared{State: st.State, Files: st.Files})
+			}
+		}
+		if err := a.sinks[s.spec.Name].sink.Start(ctx, restored); err != nil {
+			return fmt.Errorf("sink %s: start: %w", s.spec.Name, err)
+		}
+	}
+	return nil
+}
+
+// listSplits asks the sources what is there to read.
+func (a *attempt) listSplits(ctx context.Context, m *checkpoint.Metadata) error {
+	for _, s := range a.sources {
+		var restored []connectors.Split
+		if op := findOperator(m, s.node.spec.UID); op != nil {
+			restored = op.Splits
+			if restored == nil {
+				restored = []connectors.Split{}
+			}
+		}
+		splits, err := s.source.Splits(ctx, restored)
+		if err != nil {
+			return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
+		}
+		s.splits = sortSplits(splits)
+	}
+	return nil
+}
+
+func sortSplits(s []connectors.Split) []connectors.Split {
+	s = slices.Clone(s)
+	slices.SortFunc(s, func(a, b connectors.Split) int { return strings.Compare(a.ID, b.ID) })
+	return s
+}
+
+func findOperator(m *checkpoint.Metadata, uid string) *checkpoint.Operator {
+	if m == nil {
+		return nil
+	}
+	for i := range m.Operators {
+		if m.Operators[i].UID == uid {
+			return &m.Operators[i]
+		}
+	}
+	return nil
+}
+
+// operators is the state of a new job before its first record.
+func (a *attempt) operators(m *checkpoint.Metadata) []checkpoint.Operator {
+	var ops []checkpoint.Operator
+	for _, s := range a.sources {
+		ops = append(ops, checkpoint.Operator{
+			UID: s.node.spec.UID, Kind: "source " + s.node.spec.Kind, Parallelism: a.parallelism, Splits: s.splits,
+		})
+	}
+	for _, s := range a.plan.sinks {
+		if op := findOperator(m, s.spec.UID); op != nil {
+			ops = append(ops, *op)
+		}
+	}
+	return ops
+}
+
+// openReaders deals the splits out to the subtasks and makes their readers.
+func (a *attempt) openReaders() error {
+	for _, s := range a.sources {
+		dealt := make([][]connectors.Split, a.parallelism)
+		for i, sp := range s.splits {
+			dealt[i%a.parallelism] = append(dealt[i%a.parallelism], sp)
+		}
+		for _, t := range a.tasks {
+			if t.chain != s.chain {
+				continue
+			}
+			env := connectors.ReaderEnv{
+				Log: a.log.With("source", s.node.spec.Name), Subtask: t.subtask, Subtasks: a.parallelism,
+				Budget:  a.opts.sourceBudget(len(a.sources) * a.parallelism),
+				Batches: connectors.NewBatchPool(idleBatches),
+			}
+			r, err := newSourceReader(s, env, dealt[t.subtask])
+			if err != nil {
+				return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
+			}
+			t.reader = r
+			s.tasks = append(s.tasks, t)
+			a.left.Add(1)
+		}
+	}
+	return nil
+}
+
+// run works until ctx ends, a task or the coordinator fails, or, with bounded
+// sources, until the last checkpoint is proven. finished says that it was.
+func (a *attempt) run(ctx context.Context) (finished bool, err error) {
+	g, gctx := errgroup.WithContext(ctx)
+	done := errors.New("finished")
+	for _, t := range a.tasks {
+		g.Go(func() (err error) {
+			defer recoverTo(&err)
+			return t.run(gctx)
+		})
+	}
+	coordCtx, endCoord := context.WithCancel(gctx)
+	g.Go(func() error {
+		defer endCoord()
+		return a.coord.Run(coordCtx)
+	})
+	g.Go(func() error { return a.watchFailures(gctx) })
+	g.Go(func() error { return a.discover(gctx) })
+	g.Go(func() error {
+		if err := a.awaitEnd(gctx); err != nil {
+			return err
+		}
+		return done
+	})
+	err = g.Wait()
+	a.beside.Wait()
+	if errors.Is(err, done) {
+		return true, nil
+	}
+	return false, err
+}
+
+// awaitEnd takes the last checkpoint once every source is read to its end, or
+// one without an end when the pipeline is asked to stop.
+func (a *attempt) awaitEnd(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-a.ended:
+		_, err := a.coord.Trigger(ctx, checkpoint.Final)
+		return err
+	case <-a.opts.Stop:
+	}
+	a.stop.Store(true)
+	grace, cancel := context.WithTimeout(ctx, a.opts.grace())
+	defer cancel()
+	if _, err := a.coord.Trigger(grace, checkpoint.Periodic); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		a.log.Warn("stopping without a last checkpoint: the next start goes on from the one before", "err", err)
+	}
+	return errStopped
+}
+
+// errStopped ends an attempt that was asked to stop.
+var errStopped = errors.New("stopped")
+
+// sourceEnded is told by a source's task that all its splits are read.
+func (a *attempt) sourceEnded(t *task) {
+	if a.left.Add(-1) == 0 {
+		close(a.ended)
+	}
+}
+
+func (a *attempt) watchFailures(ctx context.Context) error {
+	select {
+	case err := <-a.failed:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// discover looks for new splits from time to time and gives them to the subtask
+// with the fewest.
+func (a *attempt) discover(ctx context.Context) error {
+	for {
+		if err := sleep(ctx, a.opts.discoverEvery()); err != nil {
+			return err
+		}
+		for _, s := range a.sources {
+			added, err := s.source.Discover(ctx, s.splits)
+			if connectors.IsPermanent(err) {
+				return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
+			}
+			if err != nil {
+				a.log.Warn("looking for new partitions failed", "source", s.node.spec.Name, "err", err)
+				continue
+			}
+			for _, sp := range sortSplits(added) {
+				a.log.Info("reading a new split", "source", s.node.spec.Name, "split", sp.ID, "offset", sp.Offset)
+				s.tasks[len(s.splits)%len(s.tasks)].addSplits([]connectors.Split{sp})
+				s.splits = append(s.splits, sp)
+			}
+		}
+	}
+}
+
+// Trigger implements checkpoint.Tasks.
+func (a *attempt) Trigger(b checkpoint.Barrier) {
+	bar := &barrier{id: b.ID, roll: b.Roll(), stop: a.stop.Load(), triggered: b.Triggered}
+	for _, t := range a.tasks {
+		if t.reader != nil {
+			t.trigger(bar)
+		}
+	}
+}
+
+// Commit implements checkpoint.Tasks.
+func (a *attempt) Commit(ctx context.Context, m *checkpoint.Metadata) error {
+	return a.commits.commit(ctx, m, false)
+}
+
+// Completed implements checkpoint.Tasks: offsets go to the group, for lag tools.
+func (a *attempt) Completed(m *checkpoint.Metadata) {
+	a.counts.checkpoints.Add(1)
+	for _, s := range a.sources {
+		op := findOperator(m, s.node.spec.UID)
+		if op == nil {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		if err := s.source.Committed(ctx, op.Splits); err != nil {
+			a.log.Warn("committing offsets for lag tools failed", "source", s.node.spec.Name, "err", err)
+		}
+		cancel()
+	}
+}
+
+// prepared is what one writer has to prepare for a barrier.
+type prepared struct {
+	sink    *sinkWriter
+	prepare connectors.Prepare
+}
+
+// prepare makes durable what a task's writers took before a barrier, and
+// acknowledges it.
+func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, parts []prepared) {
+	var broken error
+	defer func() {
+		if broken != nil {
+			a.fail(broken)
+		}
+	}()
+	defer recoverTo(&broken)
+	began := time.Now()
+	files := a.files(b.id.Number)
+	for _, p := range parts {
+		got, err := p.prepare(ctx, files)
+		if err != nil {
+			if ctx.Err() == nil {
+				a.fail(fmt.Errorf("sink %s: prepare checkpoint %d: %w", p.sink.name, b.id.Number, err))
+			}
+			return
+		}
+		ack.Committables = append(ack.Committables, got.Committables...)
+		if got.State != nil || len(got.Files) > 0 {
+			sp := p.sink.node.spec
+			ack.Operators = append(ack.Operators, checkpoint.OperatorState{
+				UID: sp.UID, Kind: "sink " + sp.Kind, Parallelism: p.sink.node.writers * a.parallelism,
+				State: &checkpoint.SubtaskState{Subtask: p.sink.index, State: got.State, Files: got.Files},
+			})
+		}
+	}
+	ack.Checkpoint, ack.Async = b.id, time.Since(began)
+	a.coord.Ack(ack)
+}
+
+// fail ends the attempt; the first failure counts.
+func (a *attempt) fail(err error) {
+	select {
+	case a.failed <- err:
+	default:
+	}
+}
+
+// close frees everything. What checkpoints may refer to stays.
+func (a *attempt) close() {
+	for _, t := range a.tasks {
+		if t.reader != nil {
+			a.note("close source", t.reader.reader.Close())
+		}
+		for _, w := range t.sinks {
+			a.note("close sink", w.writer.Close())
+		}
+	}
+	for _, s := range a.sources {
+		a.note("close source", s.source.Close())
+	}
+	for _, s := range a.sinks {
+		a.note("close sink", s.sink.Close())
+	}
+}
+
+func (a *attempt) note(what string, err error) {
+	if err != nil {
+		a.log.Debug(what, "err", err)
+	}
+}
+
+// prepareSequence runs functions one after the other, beside the task that adds them.
+type prepareSequence struct {
+	mu      sync.Mutex
+	queue   []func()
+	running bool
+}
+
+func (s *prepareSequence) add(wg *sync.WaitGroup, f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue = append(s.queue, f)
+	if s.running {
+		return
+	}
+	s.running = true
+	wg.Go(s.drain)
+}
+
+func (s *prepareSequence) drain() {
+	for {
+		s.mu.Lock()
+		if len(s.queue) == 0 {
+			s.running = false
+			s.mu.Unlock()
+			return
+		}
+		f := s.queue[0]
+		s.queue = s.queue[1:]
+		s.mu.Unlock()
+		f()
+	}
+}

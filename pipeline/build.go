@@ -1,0 +1,268 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
+	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/transform"
+)
+
+// Sizes of what stands between tasks.
+const (
+	idleBatches  = 8       // batches that a free list keeps
+	inboxDefault = 4 << 20 // bytes that one sender may have in an inbox
+)
+
+// buildTasks makes the tasks of all chains, those that receive before those that
+// send to them.
+func (a *attempt) buildTasks() error {
+	inboxes := map[*chain][]*inbox{}
+	for _, c := range slices.Backward(a.plan.chains) {
+		var tasks []*task
+		for i := range a.parallelism {
+			t, err := a.buildTask(c, i, inboxes)
+			if err != nil {
+				return err
+			}
+			tasks = append(tasks, t)
+		}
+		a.tasks = append(a.tasks, tasks...)
+		if c.source == nil {
+			for _, t := range tasks {
+				inboxes[c] = append(inboxes[c], t.inbox)
+			}
+		}
+	}
+	return nil
+}
+
+func (a *attempt) buildTask(c *chain, subtask int, inboxes map[*chain][]*inbox) (*task, error) {
+	t := &task{
+		attempt: a, chain: c, subtask: subtask, id: checkpoint.TaskID{Chain: c.name, Subtask: subtask},
+		exprs: expr.NewEnv(), slice: connectors.MaxBatch,
+	}
+	if err := t.openWriters(); err != nil {
+		return nil, err
+	}
+	b := &builder{task: t, inboxes: inboxes, exchanges: map[*chain]*localExchange{}}
+	head, err := b.fan(c.head, c.out)
+	if err != nil {
+		return nil, err
+	}
+	t.head = head
+	if c.source == nil {
+		limit := inboxDefault
+		if len(t.gates) > 0 {
+			limit = 1 // a barrier then waits behind one item of each sender
+		}
+		senders := c.senders()
+		t.inbox = newInbox(len(senders), limit)
+		t.align = newAligner(t.inbox, len(senders), a.plan.Spec.Checkpoint.Mode != "at_least_once")
+		t.failAt = t.failer(c.name, c.head[0].onError)
+	} else {
+		t.failAt = t.failer(c.name, c.source.spec.OnError)
+	}
+	return t, t.makeDecoder()
+}
+
+// makeDecoder sets up the reading of the fields that the chain wants.
+func (t *task) makeDecoder() error {
+	cfg := connectors.FormatConfig{}
+	if t.chain.source != nil {
+		cfg = t.chain.source.spec.Format
+	}
+	fields := t.chain.base.Fields()
+	if len(fields) == 0 && !format.Strict(cfg) {
+		return nil
+	}
+	edits := slices.ContainsFunc(t.chain.nodes, func(n *node) bool {
+		l := n.in.Layout()
+		return n.sink != nil && !l.Empty && !l.Untouched()
+	})
+	d, err := format.NewDecoder(cfg, fields, edits)
+	t.decode = d
+	return err
+}
+
+// senders lists the chains that send to this one, each once.
+func (c *chain) senders() []*chain {
+	var out []*chain
+	for _, e := range c.in {
+		if !slices.Contains(out, e.chain) {
+			out = append(out, e.chain)
+		}
+	}
+	return out
+}
+
+// openWriters makes the task's writers of all sinks that it can reach.
+func (t *task) openWriters() error {
+	for _, s := range t.attempt.plan.sinksOf(t.chain) {
+		run := t.attempt.sinks[s.spec.Name]
+		w, err := run.sink.Writer(run.nextWriter)
+		if err != nil {
+			return fmt.Errorf("sink %s: open writer: %w", s.spec.Name, err)
+		}
+		t.sinks = append(t.sinks, &sinkWriter{name: s.spec.Name, node: s, index: run.nextWriter, writer: w})
+		run.nextWriter++
+	}
+	return nil
+}
+
+func (t *task) sinkWriter(name string) *sinkWriter {
+	i := slices.IndexFunc(t.sinks, func(s *sinkWriter) bool { return s.name == name })
+	return t.sinks[i]
+}
+
+// builder connects the steps of one task.
+type builder struct {
+	task      *task
+	inboxes   map[*chain][]*inbox
+	exchanges map[*chain]*localExchange
+}
+
+// fan makes the receiver that hands records to several nodes and edges. Each
+// gets a selection of its own, as it may change it.
+func (b *builder) fan(nodes []*node, edges []*edge) (receiver, error) {
+	var to []receiver
+	for _, n := range nodes {
+		r, err := b.node(n)
+		if err != nil {
+			return nil, err
+		}
+		to = append(to, r)
+	}
+	for _, e := range edges {
+		r, err := b.edge(e)
+		if err != nil {
+			return nil, err
+		}
+		to = append(to, r)
+	}
+	switch len(to) {
+	case 0:
+		return func(context.Context, *connectors.Batch, []uint16) error { return nil }, nil
+	case 1:
+		return to[0], nil
+	}
+	var scratch []uint16
+	return func(ctx context.Context, batch *connectors.Batch, sel []uint16) error {
+		// Receivers may come back here only after this call, so one copy is enough.
+		own := scratch
+		scratch = nil
+		for _, r := range to[:len(to)-1] {
+			own = append(own[:0], sel...)
+			if err := r(ctx, batch, own); err != nil {
+				return err
+			}
+		}
+		scratch = own
+		return to[len(to)-1](ctx, batch, sel)
+	}, nil
+}
+
+// node makes the receiver that a step or sink is.
+func (b *builder) node(n *node) (receiver, error) {
+	t := b.task
+	fail := t.failer(n.name, n.onError)
+	var r receiver
+	if n.sink != nil {
+		op, err := newSinkOp(t, n, t.sinkWriter(n.sink.spec.Name), fail)
+		if err != nil {
+			return nil, err
+		}
+		r = op.receive
+	} else {
+		outs := make([]receiver, len(n.outputs))
+		for i, o := range n.outputs {
+			out, err := b.fan(o.nodes, o.edges)
+			if err != nil {
+				return nil, err
+			}
+			outs[i] = out
+		}
+		inst := n.step.Start(transform.RunEnv{
+			Emit: func(ctx context.Context, output int, batch *connectors.Batch, sel []uint16) error {
+				return outs[output](ctx, batch, sel)
+			},
+			Fail:     fail,
+			Exprs:    t.exprs,
+			Subtasks: t.attempt.parallelism,
+		})
+		if g, ok := n.step.(transform.Gate); ok {
+			t.gates = append(t.gates, g)
+			t.slice = min(t.slice, g.SliceRows())
+		}
+		r = inst.Process
+	}
+	if n.this == expr.WholeRaw {
+		return r, nil
+	}
+	return wholeValue(n, r)
+}
+
+// wholeValue puts the value, as it is at this place, into the slot in which the
+// next step's expressions expect it.
+func wholeValue(n *node, next receiver) (receiver, error) {
+	enc, err := format.NewEncoder(connectors.FormatConfig{}, n.in.Layout(), format.EncoderOptions{})
+	if err != nil {
+		return nil, err
+	}
+	rows := connectors.Rows{Layout: n.in.Layout()}
+	return func(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+		rows.Batch, rows.Sel = b, sel
+		// A value that has no encoded form stays absent; what reads it says so.
+		enc.Encode(&rows, func(int, error) {})
+		for i, row := range sel {
+			if v := rows.Values[i]; len(v) > 0 {
+				b.Row(int(row))[n.this] = connectors.MapValue(v)
+			}
+		}
+		return next(ctx, b, sel)
+	}, nil
+}
+
+// edge makes the receiver that sends records to another chain.
+func (b *builder) edge(e *edge) (receiver, error) {
+	x := b.exchanges[e.to]
+	if x == nil {
+		x = b.newExchange(e.to)
+		b.exchanges[e.to] = x
+		b.task.out = append(b.task.out, x)
+	}
+	fail := b.task.failer(e.to.name, e.to.head[0].onError)
+	l, err := newLane(e, slices.Index(e.to.in, e), nil, fail)
+	if err != nil {
+		return nil, err
+	}
+	x.edges[e] = l
+	return func(ctx context.Context, batch *connectors.Batch, sel []uint16) error {
+		return x.send(ctx, e, batch, sel)
+	}, nil
+}
+
+// newExchange connects the task to the receiving task of the same subtask.
+func (b *builder) newExchange(to *chain) *localExchange {
+	t := b.task
+	receiver := port{inbox: b.inboxes[to][t.subtask], sender: slices.Index(to.senders(), t.chain)}
+	return &localExchange{
+		edges: map[*edge]*lane{}, stride: to.base.Stride(), maxRows: to.maxRows(),
+		ports: []port{receiver}, pool: connectors.NewBatchPool(idleBatches),
+	}
+}
+
+// maxRows is how many records are sent to the chain at once.
+func (c *chain) maxRows() int {
+	rows := connectors.MaxBatch
+	for _, n := range c.nodes {
+		if g, ok := n.step.(transform.Gate); ok {
+			rows = min(rows, g.SliceRows())
+		}
+	}
+	return rows
+}

@@ -1,0 +1,66 @@
+package pipeline
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// counters are what a task counts. They are written once a batch by the task
+// and may be read by others.
+type counters struct {
+	records atomic.Int64 // read from sources
+	bytes   atomic.Int64 // of their values
+	written atomic.Int64 // taken by sinks, dead letters not counted
+	skipped atomic.Int64 // left out by on_error: skip
+	dead    atomic.Int64 // sent to a sink of dead letters
+}
+
+func (c *counters) read(b *connectors.Batch) {
+	n := 0
+	for i := range b.Records {
+		n += len(b.Records[i].Value)
+	}
+	c.records.Add(int64(len(b.Records)))
+	c.bytes.Add(int64(n))
+}
+
+// Counts is what a running pipeline has done since its process started.
+type Counts struct {
+	Read    int64 // records that sources gave
+	Bytes   int64 // of their values
+	Written int64 // records that sinks took
+	Skipped int64 // records left out by on_error: skip
+	Dead    int64 // records sent to a sink of dead letters
+}
+
+func (c *Counts) add(t *counters) {
+	c.Read += t.records.Load()
+	c.Bytes += t.bytes.Load()
+	c.Written += t.written.Load()
+	c.Skipped += t.skipped.Load()
+	c.Dead += t.dead.Load()
+}
+
+// failureCounts counts records that failed, by step and kind.
+type failureCounts struct {
+	mu sync.Mutex
+	n  map[string]int64
+}
+
+func (f *failureCounts) add(step, kind string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.n == nil {
+		f.n = map[string]int64{}
+	}
+	f.n[step+": "+kind]++
+}
+
+func (f *failureCounts) snapshot() map[string]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.n)
+}

@@ -1,0 +1,141 @@
+package pipeline
+
+import (
+	"context"
+	"sync"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// item is what travels between tasks: a batch, or a barrier in order with them.
+type item struct {
+	batch   *connectors.Batch
+	edge    int // index of the edge, among those of the receiving chain
+	bytes   int
+	barrier *barrier
+}
+
+// inbox is where a task receives from several others. Each sender has a queue of
+// its own, bounded in bytes; the receiver can hold single queues back, which
+// is how barriers are aligned.
+type inbox struct {
+	mu     sync.Mutex
+	queues []queue
+	next   int           // queue to look at first, so that none starves
+	ready  chan struct{} // holds a token when something may have come
+}
+
+type queue struct {
+	items []item
+	head  int
+	bytes int
+	limit int
+	held  bool
+	room  chan struct{} // holds a token when something was taken
+}
+
+// newInbox makes an inbox for a number of senders, each with room for limit
+// bytes; one item always has room.
+func newInbox(senders, limit int) *inbox {
+	in := &inbox{queues: make([]queue, senders), ready: make(chan struct{}, 1)}
+	for i := range in.queues {
+		in.queues[i].limit = limit
+		in.queues[i].room = make(chan struct{}, 1)
+	}
+	return in
+}
+
+// put adds an item to a sender's queue, waiting for room. Barriers have none to
+// wait for: they take no memory.
+func (in *inbox) put(ctx context.Context, sender int, it item) error {
+	q := &in.queues[sender]
+	for {
+		in.mu.Lock()
+		if it.barrier != nil || q.bytes == 0 || q.bytes+it.bytes <= q.limit {
+			q.push(it)
+			in.mu.Unlock()
+			signal(in.ready)
+			return nil
+		}
+		in.mu.Unlock()
+		select {
+		case <-q.room:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// push appends and reuses the room of what was taken.
+func (q *queue) push(it item) {
+	if q.head > 0 && len(q.items) == cap(q.items) {
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	q.items = append(q.items, it)
+	q.bytes += it.bytes
+}
+
+// take returns the next item of a queue that is not held, and its sender. ok is
+// false when there is none; ready tells when to look again.
+func (in *inbox) take() (it item, sender int, ok bool) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for i := range in.queues {
+		sender = (in.next + i) % len(in.queues)
+		q := &in.queues[sender]
+		if q.held || q.head == len(q.items) {
+			continue
+		}
+		it = q.items[q.head]
+		q.items[q.head] = item{}
+		q.head++
+		q.bytes -= it.bytes
+		if q.head == len(q.items) {
+			q.items, q.head = q.items[:0], 0
+		}
+		in.next = sender + 1
+		signal(q.room)
+		return it, sender, true
+	}
+	return item{}, 0, false
+}
+
+// hold keeps a sender's queue back until release.
+func (in *inbox) hold(sender int) {
+	in.mu.Lock()
+	in.queues[sender].held = true
+	in.mu.Unlock()
+}
+
+// release lets all queues go on.
+func (in *inbox) release() {
+	in.mu.Lock()
+	for i := range in.queues {
+		in.queues[i].held = false
+	}
+	in.mu.Unlock()
+	signal(in.ready)
+}
+
+// held is the number of bytes in queues that are held back.
+func (in *inbox) heldBytes() int {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	n := 0
+	for i := range in.queues {
+		if in.queues[i].held {
+			n += in.queues[i].bytes
+		}
+	}
+	return n
+}
+
+// signal leaves a token unless there is one.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}

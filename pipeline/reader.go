@@ -1,0 +1,69 @@
+package pipeline
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// sourceReader is a task's share of a source, with how far it has been read.
+type sourceReader struct {
+	source  *sourceRun
+	reader  connectors.Reader
+	next    []int64 // by split: the position after the last record handed on
+	ended   bool    // every split is read to its end
+	stopped bool    // a barrier asked to wait
+}
+
+func newSourceReader(s *sourceRun, env connectors.ReaderEnv, splits []connectors.Split) (*sourceReader, error) {
+	r, err := s.source.Reader(env, splits)
+	if err != nil {
+		return nil, err
+	}
+	sr := &sourceReader{source: s, reader: r}
+	for _, sp := range splits {
+		sr.next = append(sr.next, sp.Offset)
+	}
+	return sr, nil
+}
+
+func (r *sourceReader) poll(ctx context.Context) (*connectors.Batch, error) {
+	b, err := r.reader.Poll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if b.Split < 0 || b.Split >= len(r.next) || b.Next < r.next[b.Split] {
+		b.Recycle()
+		return nil, connectors.Permanent(fmt.Errorf("source %s went back from its position", r.source.node.spec.Name))
+	}
+	return b, nil
+}
+
+// advance notes that everything before next is handed on. Positions never go back.
+func (r *sourceReader) advance(split int, next int64) { r.next[split] = max(r.next[split], next) }
+
+// add takes over further splits.
+func (r *sourceReader) add(splits []connectors.Split) error {
+	if err := r.reader.Add(splits); err != nil {
+		return err
+	}
+	for _, s := range splits {
+		r.next = append(r.next, s.Offset)
+	}
+	r.ended = false
+	return nil
+}
+
+// state is the reader's part of a checkpoint.
+func (r *sourceReader) state() checkpoint.Ack {
+	splits := make([]connectors.Split, len(r.next))
+	for i, next := range r.next {
+		splits[i] = r.reader.Position(i, next)
+	}
+	spec := r.source.node.spec
+	return checkpoint.Ack{Operators: []checkpoint.OperatorState{{
+		UID: spec.UID, Kind: "source " + spec.Kind, Parallelism: r.source.subtasks, Splits: splits,
+	}}}
+}

@@ -1,0 +1,245 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// attempt takes a generation, restores and runs once. The order of its steps is
+// that of the protocol: what can be refused is refused before anything is
+// written; the generation is taken before checkpoints are listed; what they hold is
+// committed, then what came after is revoked, before a record flows.
+func (r *runner) attempt(ctx context.Context) (Outcome, error) {
+	a := r.newAttempt()
+	defer a.close()
+	if err := a.construct(); err != nil {
+		return Failed, connectors.Permanent(err)
+	}
+	req := r.request()
+	survey, err := r.store.Survey(ctx)
+	if err != nil {
+		return Failed, err
+	}
+	if err := r.refuse(ctx, survey, req); err != nil {
+		if errors.Is(err, checkpoint.ErrFinished) {
+			r.job = survey.Job
+			return AlreadyFinished, nil
+		}
+		return Failed, err
+	}
+	if err := a.openSinks(ctx); err != nil {
+		return Failed, err
+	}
+	if err := r.takeGeneration(ctx, survey); err != nil {
+		return Failed, err
+	}
+	a.generation.Store(r.generation)
+	restore, job, err := r.choose(ctx, a, req)
+	if err != nil {
+		return Failed, err
+	}
+	if err := r.resolve(ctx, a, restore, job); err != nil {
+		return Failed, err
+	}
+	return r.runTasks(ctx, a, restore, job)
+}
+
+// request is what is asked for: at a start what the user said, at a restart in
+// the process the newest checkpoint of the job.
+func (r *runner) request() checkpoint.Request {
+	req := checkpoint.Request{AcceptDuplicates: r.opts.AcceptDuplicates}
+	if r.generation == 0 {
+		req.From = r.opts.From
+	}
+	return req
+}
+
+// refuse stops before anything is written where that can be known.
+func (r *runner) refuse(ctx context.Context, survey *checkpoint.Survey, req checkpoint.Request) error {
+	if r.generation != 0 {
+		return nil
+	}
+	return r.store.Check(ctx, survey, req)
+}
+
+// takeGeneration makes this process the owner.
+func (r *runner) takeGeneration(ctx context.Context, survey *checkpoint.Survey) (err error) {
+	if r.generation == 0 {
+		r.generation, err = r.store.TakeNext(ctx, survey)
+		return err
+	}
+	r.generation, err = r.store.TakeAfter(ctx, r.generation)
+	return err
+}
+
+// choose lists the checkpoints anew, since another process may have been at work
+// until the generation was taken, decides what to restore, and records it.
+func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request) (*checkpoint.Restore, *checkpoint.Job, error) {
+	survey, err := r.store.Survey(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	req.Behind = func(ctx context.Context, id checkpoint.ID) (string, error) {
+		return a.commits.behind(ctx, survey.Owners, id)
+	}
+	restore, err := r.store.Choose(ctx, survey, req)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := r.fits(restore.Meta); err != nil {
+		return nil, nil, err
+	}
+	r.job = restore.Job
+	if err := r.store.WriteOwner(ctx, r.generation, restore.Owner()); err != nil {
+		return nil, nil, err
+	}
+	if restore.Meta != nil {
+		r.log.Info("restoring", "checkpoint", restore.Path, "number", restore.Meta.Number, "job", restore.Job, "generation", r.generation)
+	} else {
+		r.log.Info("starting fresh", "job", restore.Job, "generation", r.generation)
+	}
+	return restore, r.store.Job(restore.Job, r.generation), nil
+}
+
+// fits compares the state of a checkpoint with the definition.
+func (r *runner) fits(m *checkpoint.Metadata) error {
+	if m == nil {
+		return nil
+	}
+	spec := r.opts.Plan.Spec
+	if m.MaxParallelism != 0 && m.MaxParallelism != spec.MaxParallelism {
+		return connectors.Permanent(fmt.Errorf("max_parallelism is %d in the checkpoint and %d in the file: it can never change; set it back", m.MaxParallelism, spec.MaxParallelism))
+	}
+	kinds := map[string]string{}
+	for i := range spec.Sources {
+		kinds[spec.Sources[i].UID] = "source " + spec.Sources[i].Kind
+	}
+	for i := range spec.Sinks {
+		kinds[spec.Sinks[i].UID] = "sink " + spec.Sinks[i].Kind
+	}
+	var gone []string
+	for _, op := range m.Operators {
+		kind, ok := kinds[op.UID]
+		if !ok {
+			gone = append(gone, fmt.Sprintf("%s (%s)", op.UID, op.Kind))
+		} else if kind != op.Kind {
+			return connectors.Permanent(fmt.Errorf("%s is a %s in the checkpoint and a %s in the file: its state does not fit; give the new one another name or uid", op.UID, op.Kind, kind))
+		}
+	}
+	if len(gone) > 0 && !r.opts.AllowNonRestoredState {
+		slices.Sort(gone)
+		return connectors.Permanent(fmt.Errorf("the checkpoint holds state that the file has nothing for: %s; "+
+			"put it back, or drop the state with --allow-non-restored-state", strings.Join(gone, ", ")))
+	}
+	return nil
+}
+
+// resolve finishes what the restored checkpoint promised, takes away what came
+// after it, and writes a new job's first checkpoint.
+func (r *runner) resolve(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) error {
+	var keep []connectors.Committable
+	if m := restore.Meta; m != nil {
+		keep = m.Committables
+		if err := a.commits.commit(ctx, m, true); err != nil {
+			return r.unlessFenced(ctx, err)
+		}
+		if !restore.NewJob {
+			if err := job.Proven(ctx, m.Number); err != nil {
+				return err
+			}
+		}
+	}
+	for _, c := range a.commits.byID {
+		if err := c.Revoke(ctx, keep); err != nil {
+			return r.unlessFenced(ctx, fmt.Errorf("revoke what %s prepared and no checkpoint holds: %w", c.ID(), err))
+		}
+	}
+	if err := a.startSinks(ctx, restore.Meta, restore.Files); err != nil {
+		return err
+	}
+	return a.listSplits(ctx, restore.Meta)
+}
+
+// unlessFenced lets the owners decide whether a sink's fencing error means that a
+// newer process is at work; otherwise it is a fault like others.
+func (r *runner) unlessFenced(ctx context.Context, err error) error {
+	if !errors.Is(err, connectors.ErrFenced) {
+		return err
+	}
+	if owner := r.store.CheckOwner(ctx, r.generation); owner != nil {
+		return owner
+	}
+	return fmt.Errorf("the sink says that it is fenced, but no newer process has taken the pipeline over: %s", err.Error())
+}
+
+// runTasks runs the tasks and ends the job when its input has ended.
+func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) (Outcome, error) {
+	if err := a.buildTasks(); err != nil {
+		return Failed, err
+	}
+	a.files = job.Files
+	a.coord = checkpoint.NewCoordinator(r.coordinatorConfig(a, restore), job, a, r.log)
+	if restore.NewJob {
+		if err := r.firstCheckpoint(ctx, a, restore, job); err != nil {
+			return Failed, err
+		}
+	}
+	if err := a.openReaders(); err != nil {
+		return Failed, err
+	}
+	defer func() {
+		for _, t := range a.tasks {
+			r.tally.total.add(&t.counts)
+		}
+	}()
+	r.opts.Running()
+	finished, err := a.run(ctx)
+	if err != nil {
+		return Failed, r.unlessFenced(ctx, err)
+	}
+	if finished {
+		return Finished, job.End(ctx, checkpoint.Ended{How: checkpoint.Finished})
+	}
+	return Stopped, nil
+}
+
+// firstCheckpoint writes down where a new job begins, before it reads a record.
+func (r *runner) firstCheckpoint(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) error {
+	copied, err := job.Copy(ctx, restore.NextNumber, restore)
+	if err != nil {
+		return err
+	}
+	var m *checkpoint.Metadata
+	if restore.Meta != nil {
+		c := *restore.Meta
+		c.Operators = copied
+		m = &c
+	}
+	_, err = a.coord.WriteInitial(ctx, a.operators(m))
+	return err
+}
+
+func (r *runner) coordinatorConfig(a *attempt, restore *checkpoint.Restore) checkpoint.Config {
+	spec := r.opts.Plan.Spec
+	cfg := checkpoint.Config{
+		Pipeline: spec.Name, Job: restore.Job, Generation: r.generation, Definition: spec.Digest(),
+		Mode: spec.Checkpoint.Mode, MaxParallelism: spec.MaxParallelism, First: restore.NextNumber,
+		Interval: spec.Checkpoint.Interval, Timeout: spec.Checkpoint.Timeout, MinPause: spec.Checkpoint.MinPause,
+		MaxConcurrent: spec.Checkpoint.MaxConcurrent, TolerableFailures: int(spec.Checkpoint.TolerableFailures),
+		Failpoint: r.opts.Failpoint,
+	}
+	if restore.Meta != nil {
+		id := restore.Meta.ID()
+		cfg.Restored = &id
+	}
+	for _, t := range a.tasks {
+		cfg.Tasks = append(cfg.Tasks, t.id)
+	}
+	return cfg
+}

@@ -1,0 +1,251 @@
+// Package pipeline runs one pipeline: it cuts the graph into chains, runs their
+// tasks, takes checkpoints, commits, restores and restarts. DESIGN.md at the root
+// shows the way of a record, of a barrier, and of a restore.
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"time"
+
+	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/storage"
+)
+
+// Defaults of Options.
+const (
+	defaultMemory   = 512 << 20
+	defaultGrace    = 30 * time.Second
+	defaultDiscover = time.Minute
+)
+
+// Options say how a pipeline is run.
+type Options struct {
+	Plan *Plan
+	Log  *slog.Logger
+	// From is what to restore: empty for the newest checkpoint of the current job,
+	// "none" for a fresh start, or the path of a checkpoint.
+	From string
+	// AcceptDuplicates lets a start go on from a checkpoint older than what a sink
+	// has published.
+	AcceptDuplicates bool
+	// AllowNonRestoredState lets a start leave out state whose operator is gone.
+	AllowNonRestoredState bool
+	// Memory bounds, in bytes, what fetch buffers, queues and sinks hold.
+	Memory int64
+	// Stop asks for a last checkpoint and the end, when closed.
+	Stop <-chan struct{}
+	// Grace is how long the last checkpoint may take.
+	Grace time.Duration
+	// Discover is the time between looks for new partitions.
+	Discover time.Duration
+	// Failpoint is called with the names of steps that a crash must survive.
+	Failpoint func(name string)
+	// Running is called each time records begin to flow.
+	Running func()
+}
+
+func (o *Options) memory() int64 {
+	if o.Memory > 0 {
+		return o.Memory
+	}
+	return defaultMemory
+}
+
+// A third each goes to what is fetched, to queues between tasks, and to sinks.
+func (o *Options) sourceBudget(n int) int64 { return o.memory() / 3 / int64(max(n, 1)) }
+func (o *Options) sinkBudget(n int) int64   { return o.memory() / 3 / int64(max(n, 1)) }
+
+func (o *Options) grace() time.Duration {
+	if o.Grace > 0 {
+		return o.Grace
+	}
+	return defaultGrace
+}
+
+func (o *Options) discoverEvery() time.Duration {
+	if o.Discover > 0 {
+		return o.Discover
+	}
+	return defaultDiscover
+}
+
+// Outcome is how a run ended.
+type Outcome string
+
+// The outcomes of Run.
+const (
+	Finished        Outcome = "finished"         // the bounded input was read to its end
+	AlreadyFinished Outcome = "already_finished" // an earlier run had done so
+	Stopped         Outcome = "stopped"          // asked to
+	Failed          Outcome = "failed"
+)
+
+// Summary tells what a run did.
+type Summary struct {
+	Pipeline    string
+	Job         string
+	Outcome     Outcome
+	Counts      Counts
+	Failures    map[string]int64 // records that failed, by step and kind
+	Checkpoints int64            // proven ones
+	Restarts    int
+	Elapsed     time.Duration
+}
+
+// Run runs a pipeline until its bounded input ends, Options.Stop is closed, or it
+// fails for good. It restarts it by its restart strategy. Errors match
+// connectors.ErrFenced when a newer process took over, are marked
+// connectors.Permanent when a person has to act, and are others when the restart
+// strategy gave up.
+func Run(ctx context.Context, opts Options) (*Summary, error) {
+	r, err := newRunner(opts)
+	if err != nil {
+		return &Summary{Pipeline: opts.Plan.Spec.Name, Outcome: Failed}, err
+	}
+	began := time.Now()
+	outcome, err := r.loop(ctx)
+	s := r.summary(outcome)
+	s.Elapsed = time.Since(began)
+	return s, err
+}
+
+// runner is one Run.
+type runner struct {
+	opts       Options
+	log        *slog.Logger
+	store      *checkpoint.Store
+	generation uint64 // 0 until one was taken
+	job        string
+	restarts   restarts
+	restarted  int
+	tally      tally
+}
+
+// tally is what all attempts of a run count.
+type tally struct {
+	total       Counts
+	checkpoints atomic.Int64
+	failures    failureCounts
+}
+
+func newRunner(opts Options) (*runner, error) {
+	if opts.Failpoint == nil {
+		opts.Failpoint = func(string) {}
+	}
+	if opts.Running == nil {
+		opts.Running = func() {}
+	}
+	spec := opts.Plan.Spec
+	log := opts.Log.With("pipeline", spec.Name)
+	address := spec.Checkpoint.Storage
+	if address == "" {
+		address = fmt.Sprintf("mem://%s-%d", spec.Name, time.Now().UnixNano())
+	}
+	fs, err := storage.Open(address)
+	if err != nil {
+		return nil, connectors.Permanent(err)
+	}
+	store, err := checkpoint.NewStore(fs, spec.Name, checkpoint.StoreOptions{
+		Retained: spec.Checkpoint.Retained, Log: log, Failpoint: opts.Failpoint,
+	})
+	if err != nil {
+		return nil, connectors.Permanent(err)
+	}
+	return &runner{opts: opts, log: log, store: store, restarts: restarts{rule: spec.Restart}}, nil
+}
+
+// loop starts attempts until one ends for good.
+func (r *runner) loop(ctx context.Context) (Outcome, error) {
+	for {
+		began := time.Now()
+		outcome, err := r.guarded(ctx)
+		switch {
+		case err == nil:
+			return outcome, nil
+		case ctx.Err() != nil:
+			return Failed, context.Cause(ctx)
+		case errors.Is(err, errStopped):
+			return Stopped, nil
+		case errors.Is(err, connectors.ErrFenced), connectors.IsPermanent(err):
+			return Failed, err
+		}
+		if r.stopping() {
+			// Asked to end while it was down: the next start goes on from the last checkpoint.
+			return Stopped, nil
+		}
+		delay, again := r.restarts.next(time.Now(), time.Since(began))
+		if !again {
+			return Failed, fmt.Errorf("the restart strategy gives up after %d restarts: %w", r.restarted, err)
+		}
+		r.restarted++
+		r.log.Warn("pipeline failed, restarting from the last checkpoint", "err", err, "in", delay.Round(time.Millisecond), "restarts", r.restarted)
+		if err := r.pause(ctx, delay); err != nil {
+			return Failed, err
+		}
+	}
+}
+
+// pause waits for the next attempt, or until the pipeline is asked to stop.
+func (r *runner) pause(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-r.opts.Stop:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func (r *runner) stopping() bool {
+	select {
+	case <-r.opts.Stop:
+		return true
+	default:
+		return false
+	}
+}
+
+// guarded turns a panic of the attempt's own goroutine into a failure. Tasks guard
+// themselves.
+func (r *runner) guarded(ctx context.Context) (outcome Outcome, err error) {
+	defer recoverTo(&err)
+	if r.stopping() {
+		return Stopped, nil
+	}
+	return r.attempt(ctx)
+}
+
+// recoverTo makes an error of a panic, which restart strategies handle.
+func recoverTo(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	}
+}
+
+func (r *runner) summary(outcome Outcome) *Summary {
+	return &Summary{
+		Pipeline: r.opts.Plan.Spec.Name, Job: r.job, Outcome: outcome, Counts: r.tally.total,
+		Failures: r.tally.failures.snapshot(), Checkpoints: r.tally.checkpoints.Load(), Restarts: r.restarted,
+	}
+}
+
+// newAttempt makes an attempt of the next run of the tasks.
+func (r *runner) newAttempt() *attempt {
+	n := r.opts.Plan.Spec.Parallelism
+	if n == 0 {
+		n = runtime.GOMAXPROCS(0)
+	}
+	return &attempt{
+		plan: r.opts.Plan, opts: &r.opts, log: r.log, parallelism: n, counts: &r.tally,
+		ended: make(chan struct{}), failed: make(chan error, 1),
+	}
+}

@@ -1,0 +1,132 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
+	"github.com/sluice-etl/sluice/pipeline/expr"
+)
+
+// sinkWriter is a task's way into one sink. Ordinary records and dead letters
+// share it.
+type sinkWriter struct {
+	name   string
+	node   *sinkNode
+	index  int // among all writers of the sink
+	writer connectors.Writer
+	dead   *deadLetters // made at the first one
+}
+
+// sinkOp hands the records of one place of the graph to a sink: it evaluates the
+// expressions of the sink's configuration, encodes and writes.
+type sinkOp struct {
+	task   *task
+	to     *sinkWriter
+	encode format.Encoder
+	exprs  []sinkExpr
+	fail   failFunc
+	rows   connectors.Rows
+
+	evalFailed   []evalFailure
+	noteEval     func(row uint16, e *expr.EvalError)
+	encodeFailed []encodeFailure
+	noteEncode   func(i int, err error)
+}
+
+type evalFailure struct {
+	row uint16
+	err *expr.EvalError
+}
+
+func newSinkOp(t *task, n *node, to *sinkWriter, fail failFunc) (*sinkOp, error) {
+	opts := format.EncoderOptions{Lines: n.sink.spec.Spec.Lines}
+	enc, err := format.NewEncoder(n.sink.spec.Format, n.in.Layout(), opts)
+	if err != nil {
+		return nil, err
+	}
+	s := &sinkOp{task: t, to: to, encode: enc, exprs: n.sink.exprs, fail: fail}
+	s.rows.Layout = n.in.Layout()
+	s.noteEval = func(row uint16, e *expr.EvalError) { s.evalFailed = append(s.evalFailed, evalFailure{row, e}) }
+	s.noteEncode = func(i int, err error) { s.encodeFailed = append(s.encodeFailed, encodeFailure{i, err}) }
+	return s, nil
+}
+
+func (s *sinkOp) receive(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+	for i := range s.exprs {
+		x := &s.exprs[i]
+		sel = x.prog.Fill(s.task.exprs, b, sel, x.slot, s.noteEval)
+		for _, f := range s.evalFailed {
+			e := recordError(b, f.row, s.to.name, f.err.Kind, f.err.Reason)
+			e.Expr = x.text
+			if err := s.fail(ctx, b, f.row, e); err != nil {
+				return err
+			}
+		}
+		s.evalFailed = s.evalFailed[:0]
+	}
+	if len(sel) == 0 {
+		return nil
+	}
+	s.rows.Batch, s.rows.Sel = b, sel
+	s.encode.Encode(&s.rows, s.noteEncode)
+	if len(s.encodeFailed) > 0 {
+		if err := s.dropUnencoded(ctx); err != nil {
+			return err
+		}
+	}
+	return s.write(ctx)
+}
+
+// dropUnencoded takes the rows that have no encoded form out.
+func (s *sinkOp) dropUnencoded(ctx context.Context) error {
+	failed := s.encodeFailed
+	n := 0
+	for i, row := range s.rows.Sel {
+		if len(failed) > 0 && failed[0].at == i {
+			e := recordError(s.rows.Batch, row, s.to.name, "encode", failed[0].err.Error())
+			failed = failed[1:]
+			if err := s.fail(ctx, s.rows.Batch, row, e); err != nil {
+				return err
+			}
+			continue
+		}
+		s.rows.Sel[n], s.rows.Values[n] = row, s.rows.Values[i]
+		n++
+	}
+	s.rows.Sel, s.rows.Values = s.rows.Sel[:n], s.rows.Values[:n]
+	s.encodeFailed = s.encodeFailed[:0]
+	return nil
+}
+
+func (s *sinkOp) write(ctx context.Context) error {
+	n := len(s.rows.Sel)
+	if n == 0 {
+		return nil
+	}
+	err := s.to.writer.Write(ctx, &s.rows)
+	var refused *connectors.RowsError
+	if errors.As(err, &refused) {
+		for _, r := range refused.Rows {
+			row := s.rows.Sel[r.Row]
+			if err := s.fail(ctx, s.rows.Batch, row, recordError(s.rows.Batch, row, s.to.name, r.Kind, r.Reason)); err != nil {
+				return err
+			}
+		}
+		n -= len(refused.Rows)
+		err = nil
+	}
+	if err != nil {
+		return fmt.Errorf("sink %s: write: %w", s.to.name, err)
+	}
+	s.task.counts.written.Add(int64(n))
+	return nil
+}
+
+// recordError says why a row cannot be handled.
+func recordError(b *connectors.Batch, row uint16, step, kind, reason string) *connectors.RecordError {
+	r := &b.Records[row]
+	return &connectors.RecordError{Origin: r.Origin, Offset: r.Offset, Step: step, Kind: kind, Reason: reason}
+}

@@ -1,0 +1,468 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
+	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/transform"
+)
+
+// tickEvery is how often writers are told the time when nothing else happens.
+const tickEvery = 200 * time.Millisecond
+
+// barrier is what travels through the tasks at a checkpoint.
+type barrier struct {
+	id        checkpoint.ID
+	roll      bool // nothing may stay unpublished after it
+	stop      bool // sources wait from here on
+	triggered time.Time
+}
+
+// receiver is what records are handed to within a task.
+type receiver func(ctx context.Context, b *connectors.Batch, sel []uint16) error
+
+// task is one subtask of a chain at work. Everything but what is under mu
+// belongs to the goroutine in run.
+type task struct {
+	attempt *attempt
+	chain   *chain
+	subtask int
+	id      checkpoint.TaskID
+
+	decode  format.Decoder // nil where no field is read
+	exprs   *expr.Env
+	head    receiver
+	failAt  failFunc // for records that the head cannot read
+	sinks   []*sinkWriter
+	out     []exchange
+	gates   []transform.Gate
+	slice   int // records handed on at once
+	sel     []uint16
+	refused []refusal
+	counts  counters
+
+	inbox   *inbox          // of a chain that others feed
+	align   *aligner        // likewise
+	reader  *sourceReader   // of a chain with a source
+	prepare prepareSequence // runs what writers prepare, in order
+
+	mu      sync.Mutex
+	pending []*barrier
+	added   []connectors.Split
+	wake    context.CancelFunc // interrupts a wait of the source
+	wakeCtx context.Context
+}
+
+// refusal is a record that the decoder refused, until its turn comes.
+type refusal struct {
+	row uint16
+	err *connectors.RecordError
+}
+
+// run works until ctx ends or something fails.
+func (t *task) run(ctx context.Context) error {
+	var err error
+	if t.reader != nil {
+		err = t.runSource(ctx)
+	} else {
+		err = t.runReceiver(ctx)
+	}
+	if err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s/%d: %w", t.chain.name, t.subtask, err)
+	}
+	return context.Cause(ctx)
+}
+
+// runSource reads batches and takes barriers between them.
+func (t *task) runSource(ctx context.Context) error {
+	stopTick := t.startTicking()
+	defer stopTick()
+	for ctx.Err() == nil {
+		if err := t.control(ctx); err != nil {
+			return err
+		}
+		wait := t.waitCtx(ctx)
+		if t.reader.ended || t.reader.stopped {
+			<-wait.Done()
+			continue
+		}
+		b, err := t.reader.poll(wait)
+		switch {
+		case err == nil:
+		case errors.Is(err, io.EOF):
+			t.reader.ended = true
+			t.attempt.sourceEnded(t)
+			continue
+		case wait.Err() != nil:
+			continue
+		default:
+			return fmt.Errorf("read: %w", err)
+		}
+		err = t.processSource(ctx, b)
+		b.Recycle()
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startTicking interrupts the source's waits from time to time, so that control
+// is reached without traffic.
+func (t *task) startTicking() (stop func()) {
+	ticker := time.NewTicker(tickEvery)
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for {
+			select {
+			case <-ticker.C:
+				t.interrupt()
+			case <-done:
+				return
+			}
+		}
+	})
+	return func() {
+		ticker.Stop()
+		close(done)
+		wg.Wait()
+	}
+}
+
+// waitCtx ends with ctx or at the next interrupt. It is made anew only after an
+// interrupt, so polling allocates nothing.
+func (t *task) waitCtx(ctx context.Context) context.Context {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.wakeCtx == nil || t.wakeCtx.Err() != nil {
+		t.wakeCtx, t.wake = context.WithCancel(ctx)
+		if len(t.pending) > 0 || len(t.added) > 0 {
+			t.wake()
+		}
+	}
+	return t.wakeCtx
+}
+
+func (t *task) interrupt() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.wake != nil {
+		t.wake()
+	}
+}
+
+// trigger asks a source's task for a barrier.
+func (t *task) trigger(b *barrier) {
+	t.mu.Lock()
+	t.pending = append(t.pending, b)
+	t.mu.Unlock()
+	t.interrupt()
+}
+
+// addSplits hands a source's task further splits.
+func (t *task) addSplits(s []connectors.Split) {
+	t.mu.Lock()
+	t.added = append(t.added, s...)
+	t.mu.Unlock()
+	t.interrupt()
+}
+
+// control does what is due between records: barriers, ticks, new splits.
+func (t *task) control(ctx context.Context) error {
+	if err := t.tick(ctx, time.Now()); err != nil {
+		return err
+	}
+	for {
+		t.mu.Lock()
+		added := t.added
+		t.added = nil
+		var b *barrier
+		if len(t.pending) > 0 {
+			b = t.pending[0]
+			t.pending = t.pending[1:]
+		}
+		t.mu.Unlock()
+		if len(added) > 0 {
+			if err := t.reader.add(added); err != nil {
+				return fmt.Errorf("read new splits: %w", err)
+			}
+		}
+		if b == nil {
+			return nil
+		}
+		if b.stop {
+			t.reader.stopped = true
+		}
+		if err := t.cut(ctx, b, t.reader.state(), 0); err != nil {
+			return err
+		}
+	}
+}
+
+// due reports whether a barrier waits.
+func (t *task) due() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.pending) > 0
+}
+
+func (t *task) tick(ctx context.Context, now time.Time) error {
+	for _, s := range t.sinks {
+		if err := s.writer.Tick(ctx, now); err != nil {
+			return fmt.Errorf("sink %s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// processSource hands a batch on in slices, so that a barrier can come between them.
+func (t *task) processSource(ctx context.Context, b *connectors.Batch) error {
+	n := len(b.Records)
+	t.counts.read(b)
+	rows, err := t.enter(ctx, b, nil)
+	if err != nil {
+		return err
+	}
+	for lo := 0; lo < n; lo += t.slice {
+		hi := min(lo+t.slice, n)
+		if err := t.awaitGates(ctx); err != nil {
+			return err
+		}
+		if lo > 0 || len(t.gates) > 0 {
+			if err := t.control(ctx); err != nil {
+				return err
+			}
+			if t.reader.stopped {
+				return nil // what is left belongs to the next run
+			}
+		}
+		rows, err = t.handOn(ctx, b, rows, hi)
+		if err != nil {
+			return err
+		}
+		next := b.Next
+		if hi < n {
+			next = b.Records[hi].Offset
+		}
+		t.reader.advance(b.Split, next)
+	}
+	if n == 0 {
+		t.reader.advance(b.Split, b.Next)
+	}
+	return nil
+}
+
+// awaitGates waits until every step that slows the chain down lets records on.
+// Barriers are taken meanwhile.
+func (t *task) awaitGates(ctx context.Context) error {
+	for _, g := range t.gates {
+		for {
+			d := time.Until(g.Due())
+			if d <= 0 || ctx.Err() != nil {
+				break
+			}
+			timer := time.NewTimer(d)
+			if t.reader == nil {
+				select {
+				case <-timer.C:
+				case <-ctx.Done():
+				}
+			} else {
+				select {
+				case <-timer.C:
+				case <-t.waitCtx(ctx).Done():
+				}
+			}
+			timer.Stop()
+			if t.reader != nil {
+				if err := t.control(ctx); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+// enter decodes a batch as a whole. Refused rows are kept until their turn.
+func (t *task) enter(ctx context.Context, b *connectors.Batch, carries []carry) ([]uint16, error) {
+	if len(b.Records) > connectors.MaxBatch {
+		return nil, connectors.Permanent(fmt.Errorf("a batch of %d records is larger than allowed", len(b.Records)))
+	}
+	t.sel = t.sel[:0]
+	for i := range b.Records {
+		t.sel = append(t.sel, uint16(i))
+	}
+	if t.inbox == nil {
+		b.SetStride(t.chain.base.Stride())
+	}
+	t.refused = t.refused[:0]
+	if t.decode == nil {
+		return t.sel, nil
+	}
+	rows := t.decode.Decode(b, t.sel, func(row uint16, e *format.SyntaxError) {
+		t.refused = append(t.refused, refusal{row, recordError(b, row, t.chain.name, "decode", e.Error())})
+	})
+	for _, c := range carries {
+		for _, row := range rows {
+			slots := b.Row(int(row))
+			if slots[c.hold].Kind() != connectors.Absent {
+				slots[c.to] = slots[c.hold]
+			}
+		}
+	}
+	return t.eventTime(b, rows), nil
+}
+
+// eventTime evaluates the source's timestamp.
+func (t *task) eventTime(b *connectors.Batch, rows []uint16) []uint16 {
+	if t.chain.source == nil || t.chain.source.timestamp == nil {
+		return rows
+	}
+	prog := t.chain.source.timestamp
+	ok := rows[:0]
+	for _, row := range rows {
+		if b.Records[row].Tombstone() {
+			ok = append(ok, row)
+			continue
+		}
+		v, failed := prog.Eval(t.exprs, b, int(row))
+		ms, reason := int64(0), ""
+		if failed != nil {
+			reason = failed.Reason
+		} else {
+			ms, reason = epochMillis(v)
+		}
+		if reason != "" {
+			e := recordError(b, row, t.chain.name, "timestamp", reason)
+			e.Expr = prog.Text()
+			t.refused = append(t.refused, refusal{row, e})
+			continue
+		}
+		b.Records[row].Time = ms
+		ok = append(ok, row)
+	}
+	return ok
+}
+
+// epochMillis reads an event time: a timestamp, epoch milliseconds, or RFC 3339
+// text. reason says why it is none.
+func epochMillis(v connectors.Value) (ms int64, reason string) {
+	switch v.Kind() {
+	case connectors.Int:
+		return v.Int(), ""
+	case connectors.Timestamp:
+		return v.Time().UnixMilli(), ""
+	case connectors.String:
+		t, err := time.Parse(time.RFC3339Nano, v.Text())
+		if err != nil {
+			return 0, "the event time is text that is no RFC 3339 time"
+		}
+		return t.UnixMilli(), ""
+	}
+	return 0, fmt.Sprintf("the event time is of type %s: a timestamp, epoch milliseconds or RFC 3339 text is wanted", v.Kind())
+}
+
+// handOn gives the rows below index end to the chain and returns the others.
+func (t *task) handOn(ctx context.Context, b *connectors.Batch, rows []uint16, end int) ([]uint16, error) {
+	n := 0
+	for n < len(rows) && int(rows[n]) < end {
+		n++
+	}
+	kept := t.refused[:0]
+	for _, r := range t.refused {
+		if int(r.row) >= end {
+			kept = append(kept, r)
+			continue
+		}
+		if err := t.failAt(ctx, b, r.row, r.err); err != nil {
+			return nil, err
+		}
+	}
+	t.refused = kept
+	if n == 0 {
+		return rows, nil
+	}
+	return rows[n:], t.head(ctx, b, rows[:n:n])
+}
+
+// runReceiver takes what other tasks send.
+func (t *task) runReceiver(ctx context.Context) error {
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		it, sender, ok := t.inbox.take()
+		if !ok {
+			select {
+			case <-t.inbox.ready:
+			case now := <-ticker.C:
+				if err := t.tick(ctx, now); err != nil {
+					return err
+				}
+			case <-ctx.Done():
+			}
+			continue
+		}
+		if err := t.receive(ctx, it, sender); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *task) receive(ctx context.Context, it item, sender int) error {
+	if it.barrier != nil {
+		now := time.Now()
+		al, complete := t.align.arrive(sender, it.barrier, now)
+		if !complete {
+			return nil
+		}
+		return t.cut(ctx, it.barrier, checkpoint.Ack{}, now.Sub(al.first))
+	}
+	defer it.batch.Recycle()
+	rows, err := t.enter(ctx, it.batch, t.chain.in[it.edge].carries)
+	if err != nil {
+		return err
+	}
+	if err := t.awaitGates(ctx); err != nil {
+		return err
+	}
+	_, err = t.handOn(ctx, it.batch, rows, len(it.batch.Records))
+	return err
+}
+
+// cut is the task's part of a checkpoint: every writer ends its part, the
+// barrier goes on to the receivers, and what was taken is made durable beside
+// the stream.
+func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack, alignment time.Duration) error {
+	began := time.Now()
+	ack.Task, ack.Alignment, ack.StartDelay = t.id, alignment, began.Sub(b.triggered)-alignment
+	parts := make([]prepared, 0, len(t.sinks))
+	for _, s := range t.sinks {
+		p, err := s.writer.Barrier(ctx, connectors.Barrier{ID: b.id, Roll: b.roll})
+		if err != nil {
+			return fmt.Errorf("sink %s: barrier %d: %w", s.name, b.id.Number, err)
+		}
+		parts = append(parts, prepared{sink: s, prepare: p})
+	}
+	for _, x := range t.out {
+		if err := x.barrier(ctx, b); err != nil {
+			return err
+		}
+	}
+	ack.Sync = time.Since(began)
+	t.prepare.add(&t.attempt.beside, func() { t.attempt.prepare(ctx, b, ack, parts) })
+	return nil
+}

@@ -1,0 +1,272 @@
+package transform
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/expr"
+)
+
+// SetConfig is the block of a set.
+type SetConfig struct {
+	Fields connectors.Assignments `key:"." doc:"Fields to add or replace, each with an expression over the record as it comes in." required:"true"`
+}
+
+// MapConfig is the block of a map.
+type MapConfig struct {
+	Fields connectors.Assignments `key:"." doc:"The fields that the record will have, each with an expression over the record as it comes in." required:"true"`
+}
+
+// DropConfig is the block of a drop.
+type DropConfig struct {
+	Fields []string `key:"." doc:"Fields to remove." required:"true"`
+}
+
+// KeepConfig is the block of a keep.
+type KeepConfig struct {
+	Fields []string `key:"." doc:"The only fields to keep." required:"true"`
+}
+
+// RenameConfig is the block of a rename.
+type RenameConfig struct {
+	Fields map[string]string `key:"." doc:"Old name to new name." required:"true"`
+}
+
+func init() {
+	Register(Spec{
+		Name: "set", Doc: "Adds or replaces fields.",
+		NewConfig: func() any { return &SetConfig{} }, Build: buildSet,
+	})
+	Register(Spec{
+		Name: "map", Doc: "Makes the record these fields and no others.",
+		NewConfig: func() any { return &MapConfig{} }, Build: buildMap,
+	})
+	Register(Spec{
+		Name: "drop", Doc: "Removes fields.",
+		NewConfig: func() any { return &DropConfig{} }, Build: buildDrop,
+	})
+	Register(Spec{
+		Name: "keep", Doc: "Removes all fields but these.",
+		NewConfig: func() any { return &KeepConfig{} }, Build: buildKeep,
+	})
+	Register(Spec{
+		Name: "rename", Doc: "Gives fields other names.",
+		NewConfig: func() any { return &RenameConfig{} }, Build: buildRename,
+	})
+}
+
+// assign is one field that a step computes.
+type assign struct {
+	text string
+	prog *expr.Program
+	slot int
+}
+
+// assignStep computes fields; what the record looks like afterwards is in the layout.
+type assignStep struct {
+	name    string
+	assigns []assign
+}
+
+func buildSet(config any, env *Env) Step {
+	return buildAssign(config.(*SetConfig).Fields, env.In, env)
+}
+
+func buildMap(config any, env *Env) Step {
+	return buildAssign(config.(*MapConfig).Fields, env.In.Project(), env)
+}
+
+// buildAssign compiles the fields over what comes in, so that none sees another
+// one's new value, and puts them into out.
+func buildAssign(fields connectors.Assignments, out *View, env *Env) Step {
+	s := &assignStep{name: env.Name}
+	if len(fields) == 0 {
+		env.fault(nil, errors.New("there is no field in it"))
+	}
+	for _, f := range fields {
+		p := env.Compile(f.Expr, expr.Any, f.Name)
+		if p == nil {
+			continue
+		}
+		slot := env.In.Base().NewSlot()
+		s.assigns = append(s.assigns, assign{text: f.Expr.Text, prog: p, slot: slot})
+		out = out.Set(f.Name, expr.Ref{Slot: slot, Covered: 1, Type: p.Type()})
+	}
+	if env.faulted {
+		return nil
+	}
+	env.Output(out)
+	return s
+}
+
+func (s *assignStep) Start(env RunEnv) Instance {
+	run := &assignRun{assignStep: s, env: env}
+	for _, a := range s.assigns {
+		run.failed = append(run.failed, newFailures(s.name, a.text))
+	}
+	return run
+}
+
+type assignRun struct {
+	*assignStep
+	env     RunEnv
+	failed  []*failures
+	scratch []uint16
+	all     []uint16
+}
+
+func (r *assignRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+	total := len(sel)
+	r.all = append(r.all[:0], sel...)
+	values, tombstones := splitTombstones(b, sel, r.scratch)
+	r.scratch = tombstones
+	for i := range r.assigns {
+		a := &r.assigns[i]
+		values = a.prog.Fill(r.env.Exprs, b, values, a.slot, r.failed[i].add)
+		if err := r.failed[i].report(ctx, &r.env, b); err != nil {
+			return err
+		}
+	}
+	out := values
+	if len(tombstones) > 0 {
+		out = mergeRows(r.all[:total], values, tombstones)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	return r.env.Emit(ctx, 0, b, out)
+}
+
+// mergeRows puts the rows of a and b, which are parts of all, back into the order they have in all.
+func mergeRows(all, a, b []uint16) []uint16 {
+	n := 0
+	for _, row := range all {
+		switch {
+		case len(a) > 0 && a[0] == row:
+			a = a[1:]
+		case len(b) > 0 && b[0] == row:
+			b = b[1:]
+		default:
+			continue
+		}
+		all[n] = row
+		n++
+	}
+	return all[:n]
+}
+
+// pass is a step that changes only what is known of the records.
+type pass struct{}
+
+func (pass) Start(env RunEnv) Instance { return passRun{env} }
+
+type passRun struct{ env RunEnv }
+
+func (p passRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+	return p.env.Emit(ctx, 0, b, sel)
+}
+
+func buildDrop(config any, env *Env) Step {
+	out := env.In
+	for i, name := range config.(*DropConfig).Fields {
+		if err := checkField(env.In, name); err != nil {
+			env.fault([]string{fmt.Sprint(i)}, err)
+		}
+		out = out.Drop(name, "step "+env.Name+" drops it")
+	}
+	return finish(env, out)
+}
+
+func buildKeep(config any, env *Env) Step {
+	names := config.(*KeepConfig).Fields
+	for i, name := range names {
+		if err := checkField(env.In, name); err != nil {
+			env.fault([]string{fmt.Sprint(i)}, err)
+		}
+	}
+	return finish(env, env.In.Keep(names))
+}
+
+func finish(env *Env, out *View) Step {
+	if env.faulted {
+		return nil
+	}
+	env.Output(out)
+	return pass{}
+}
+
+// checkField refuses a field that is known not to be there.
+func checkField(v *View, name string) error {
+	if _, ok := v.made[name]; ok {
+		return nil
+	}
+	if v.closed || v.gone[name] != "" {
+		_, err := v.Field([]string{name})
+		return err
+	}
+	return nil
+}
+
+// renameStep puts the values of renamed fields where their new names find them.
+type renameStep struct{ moves []move }
+
+type move struct{ from, old, slot int }
+
+func buildRename(config any, env *Env) Step {
+	fields := config.(*RenameConfig).Fields
+	s := &renameStep{}
+	out := env.In
+	names := make([]string, 0, len(fields))
+	for from := range fields {
+		names = append(names, from)
+	}
+	slices.Sort(names)
+	for _, from := range names {
+		to := fields[from]
+		if _, chained := fields[to]; chained || to == from || to == "" {
+			env.fault([]string{from}, fmt.Errorf("a field cannot be renamed to %q here: write two rename steps", to))
+			continue
+		}
+		ref, err := env.In.Field([]string{from})
+		if err != nil {
+			env.fault([]string{from}, err)
+			continue
+		}
+		m := move{from: ref.Slot, old: -1, slot: env.In.Base().NewSlot()}
+		if old, err := env.In.Field([]string{to}); err == nil {
+			m.old = old.Slot
+		}
+		s.moves = append(s.moves, m)
+		out = out.Rename(from, to, expr.Ref{Slot: m.slot, Covered: 1}, "step "+env.Name+" renames it to "+to)
+	}
+	if env.faulted {
+		return nil
+	}
+	env.Output(out)
+	return s
+}
+
+func (s *renameStep) Start(env RunEnv) Instance { return &renameRun{renameStep: s, env: env} }
+
+type renameRun struct {
+	*renameStep
+	env RunEnv
+}
+
+// Process copies values; a record without the field keeps what had its new name.
+func (r *renameRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+	for _, row := range sel {
+		slots := b.Row(int(row))
+		for _, m := range r.moves {
+			v := slots[m.from]
+			if v.Kind() == connectors.Absent && m.old >= 0 {
+				v = slots[m.old]
+			}
+			slots[m.slot] = v
+		}
+	}
+	return r.env.Emit(ctx, 0, b, sel)
+}
