@@ -7,6 +7,7 @@ import (
 	"github.com/expr-lang/expr/ast"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 // orderedWith is the kinds that t has an order with.
@@ -176,13 +177,13 @@ const fewInts = 8
 
 func newSet(list connectors.Value, a *connectors.Arena) *set {
 	s := &set{texts: map[string]struct{}{}, ints: map[int64]struct{}{}}
-	c := over(list.Raw())
+	c := over(list)
 	for {
 		raw, ok := c.next()
 		if !ok {
 			break
 		}
-		switch v := valueOf(raw, a); v.Kind() {
+		switch v := elementOf(raw, a); v.Kind() {
 		case connectors.String:
 			s.texts[v.Text()] = struct{}{}
 		case connectors.Int:
@@ -303,7 +304,7 @@ func (e *Env) within(s, hs *site, v, holder connectors.Value) truth {
 		if v.Kind() != connectors.String {
 			return no
 		}
-		_, ok := lookup(holder.Raw(), v.Text(), e.arena())
+		_, ok := format.Lookup(holder.Raw(), v.Text(), e.arena())
 		return truthOf(ok)
 	case connectors.List:
 	case failed:
@@ -312,7 +313,7 @@ func (e *Env) within(s, hs *site, v, holder connectors.Value) truth {
 		e.failf(hs, KindType, "`in` looks into a list or a map, and %s is %s", hs.name, article(holder.Kind()))
 		return unknown
 	}
-	c := over(holder.Raw())
+	c := over(holder)
 	for {
 		raw, ok := c.next()
 		if !ok {
@@ -321,7 +322,7 @@ func (e *Env) within(s, hs *site, v, holder connectors.Value) truth {
 		if !e.step(s, 1) {
 			return unknown
 		}
-		if t := e.equals(s, v, valueOf(raw, e.arena())); t != no {
+		if t := e.equals(s, v, elementOf(raw, e.arena())); t != no {
 			return t
 		}
 	}

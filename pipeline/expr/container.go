@@ -4,13 +4,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 // member is base[key].
 func (e *Env) member(s *site, base, key connectors.Value) connectors.Value {
 	switch bk, kk := base.Kind(), key.Kind(); {
 	case bk == connectors.Map && kk == connectors.String:
-		v, _ := lookup(base.Raw(), key.Text(), e.arena())
+		v, _ := format.Lookup(base.Raw(), key.Text(), e.arena())
 		return v
 	case bk == connectors.List && kk == connectors.Int:
 		v, ok := e.element(s, base, key.Int())
@@ -42,29 +43,18 @@ func (e *Env) outOfRange(s *site) connectors.Value {
 // element is the element i of a list, from the end where i is negative.
 func (e *Env) element(s *site, list connectors.Value, i int64) (connectors.Value, bool) {
 	if i < 0 {
-		i += int64(e.length(list.Raw()))
+		i += int64(format.Len(list.Raw()))
 		if i < 0 {
 			return connectors.Value{}, false
 		}
 	}
-	for c := over(list.Raw()); ; i-- {
+	for c := over(list); ; i-- {
 		raw, ok := c.next()
 		if !ok || !e.step(s, 1) {
 			return connectors.Value{}, false
 		}
 		if i == 0 {
-			return valueOf(raw, e.arena()), true
-		}
-	}
-}
-
-// length counts what c.next gives: the elements of a list, twice the fields of
-// a map.
-func (e *Env) length(raw []byte) int {
-	n := 0
-	for c := over(raw); ; n++ {
-		if _, ok := c.next(); !ok {
-			return n
+			return elementOf(raw, e.arena()), true
 		}
 	}
 }
@@ -93,7 +83,7 @@ func (e *Env) slice(s *site, base connectors.Value, from, to int64, open bool) c
 	case connectors.String:
 		n = utf8.RuneCountInString(base.Text())
 	case connectors.List:
-		n = e.length(base.Raw())
+		n = format.Len(base.Raw())
 	default:
 		return e.failf(s, KindType, "%s cannot be sliced", article(base.Kind()))
 	}
@@ -109,7 +99,7 @@ func (e *Env) slice(s *site, base connectors.Value, from, to int64, open bool) c
 		return failure
 	}
 	l := e.open(s, '[')
-	c := over(base.Raw())
+	c := over(base)
 	for k := range j {
 		raw, _ := c.next()
 		if k >= i && !l.raw(e, raw) {
@@ -168,7 +158,12 @@ func (b *builder) put(e *Env, v connectors.Value) bool {
 			return false
 		}
 	}
-	e.scratch = appendJSON(e.scratch, v)
+	out, err := format.AppendValue(e.scratch, v)
+	if err != nil {
+		e.fail(b.at, KindOverflow, err.Error())
+		return false
+	}
+	e.scratch = out
 	return e.spend(b.at, 8)
 }
 
@@ -180,7 +175,7 @@ func (b *builder) field(e *Env, name string, v connectors.Value) bool {
 
 func (b *builder) name(e *Env, name string) {
 	b.comma(e)
-	e.scratch = append(appendJSON(e.scratch, connectors.StringValue(name)), ':')
+	e.scratch = append(format.AppendString(e.scratch, name), ':')
 }
 
 func (b *builder) list(e *Env) connectors.Value { return connectors.ListValue(b.close(e, ']')) }
@@ -203,7 +198,7 @@ func (e *Env) sameContainers(s *site, a, b connectors.Value) truth {
 	if a.Kind() == connectors.Map {
 		return e.sameMaps(s, a, b)
 	}
-	x, y := over(a.Raw()), over(b.Raw())
+	x, y := over(a), over(b)
 	for {
 		l, ok := x.next()
 		r, also := y.next()
@@ -215,32 +210,29 @@ func (e *Env) sameContainers(s *site, a, b connectors.Value) truth {
 		case !e.step(s, 1):
 			return unknown
 		}
-		if t := e.equals(s, valueOf(l, e.arena()), valueOf(r, e.arena())); t != yes {
+		if t := e.equals(s, elementOf(l, e.arena()), elementOf(r, e.arena())); t != yes {
 			return t
 		}
 	}
 }
 
 func (e *Env) sameMaps(s *site, a, b connectors.Value) truth {
-	if e.length(a.Raw()) != e.length(b.Raw()) {
+	if format.Len(a.Raw()) != format.Len(b.Raw()) {
 		return no
 	}
-	c := over(a.Raw())
-	for {
-		key, ok := c.next()
-		if !ok {
-			return yes
-		}
-		l, _ := c.next()
+	out := yes
+	format.Entries(a.Raw(), e.arena(), func(name string, l connectors.Value) bool {
 		if !e.step(s, 1+len(b.Raw())/16) {
-			return unknown
+			out = unknown
+			return false
 		}
-		r, found := lookup(b.Raw(), stringOf(unquoted(key, e.arena())), e.arena())
+		r, found := format.Lookup(b.Raw(), name, e.arena())
 		if !found {
-			return no
+			out = no
+			return false
 		}
-		if t := e.equals(s, valueOf(l, e.arena()), r); t != yes {
-			return t
-		}
-	}
+		out = e.equals(s, l, r)
+		return out == yes
+	})
+	return out
 }

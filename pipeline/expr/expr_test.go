@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 // fields is a scope whose fields are slots by their order; values are given by
@@ -39,17 +40,11 @@ func record(t testing.TB, text string) (*fields, *connectors.Batch) {
 		Headers: []connectors.Header{{Key: "h", Value: []byte("v1")}, {Key: "h", Value: []byte("v2")}}}
 	f := &fields{}
 	var values []connectors.Value
-	if text != "" {
-		for c := over([]byte(text)); ; {
-			key, ok := c.next()
-			if !ok {
-				break
-			}
-			raw, _ := c.next()
-			f.names = append(f.names, string(unquoted(key, &b.Arena)))
-			values = append(values, valueOf(raw, &b.Arena))
-		}
-	}
+	format.Entries([]byte(text), &b.Arena, func(name string, v connectors.Value) bool {
+		f.names = append(f.names, strings.Clone(name))
+		values = append(values, v)
+		return true
+	})
 	b.SetStride(len(values) + 1)
 	copy(b.Slots, values)
 	return f, b
@@ -73,7 +68,11 @@ func eval(t testing.TB, text, rec string) string {
 	if v.Kind() != connectors.Absent && !p.Type().Has(v.Kind()) {
 		t.Errorf("%s: the value is %s, not of the type %s found at load", text, v.Kind(), p.Type())
 	}
-	return string(appendJSON(nil, v))
+	out, err := format.AppendValue(nil, v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
 }
 
 func check(t *testing.T, rec string, table [][2]string) {

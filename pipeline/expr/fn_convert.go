@@ -10,26 +10,35 @@ import (
 	"github.com/cockroachdb/apd/v3"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 func init() {
 	define(
-		function{Function: Function{Signature: "is_null(value any) bool", Doc: "tells whether a value is null or absent", Example: `is_null(null)`, Result: `true`},
-			run1: func(_ *Env, _ *site, v connectors.Value) connectors.Value { return connectors.BoolValue(v.IsNull()) }},
-		function{Function: Function{Signature: "coalesce(values any...) any", Doc: "gives the first value that is not null", Example: `coalesce(null, 7, 8)`, Result: `7`},
-			build: func(_ *compiler, _ *site, args []*node) fn { return firstOf(args) }},
-		function{Function: Function{Signature: "type(value any) string", Doc: "names the kind of a value: null, bool, int, float, decimal, string, bytes, timestamp, duration, list or map", Example: `type(1.5)`, Result: `"float"`},
-			run1: typeName},
-		function{Function: Function{Signature: "int(value number|string) int", Doc: "makes an int: of a number without its fraction, of text that is a number", Example: `int("-12")`, Result: `-12`},
-			run1: toInt},
-		function{Function: Function{Signature: "float(value number|string) float", Doc: "makes a float of a number or of text that is one", Example: `float("2.5")`, Result: `2.5`},
-			run1: toFloatValue},
-		function{Function: Function{Signature: "decimal(value number|string) decimal", Doc: "makes an exact decimal number, of at most 38 digits", Example: `decimal("1.10") + 2`, Result: `3.10`},
-			run1: toDecimal},
-		function{Function: Function{Signature: "string(value any) string", Doc: "makes text of a value, as it would be in JSON but without quotes; of null it is `null`", Example: `string(1.5)`, Result: `"1.5"`},
-			run1: toText},
-		function{Function: Function{Signature: "len(value string|list|map) int", Doc: "counts the characters of text, the elements of a list or the fields of a map", Example: `len("häuser")`, Result: `6`},
-			run1: lengthOf},
+		function{Function: doc("is_null(value any) bool",
+			"tells whether a value is null or absent",
+			`is_null(null)`, `true`), run1: func(_ *Env, _ *site, v connectors.Value) connectors.Value { return connectors.BoolValue(v.IsNull()) }},
+		function{Function: doc("coalesce(values any...) any",
+			"gives the first value that is not null",
+			`coalesce(null, 7, 8)`, `7`), build: func(_ *compiler, _ *site, args []*node) fn { return firstOf(args) }},
+		function{Function: doc("type(value any) string",
+			"names the kind of a value: null, bool, int, float, decimal, string, bytes, timestamp, duration, list or map",
+			`type(1.5)`, `"float"`), run1: typeName},
+		function{Function: doc("int(value number|string) int",
+			"makes an int: of a number without its fraction, of text that is a number",
+			`int("-12")`, `-12`), run1: toInt},
+		function{Function: doc("float(value number|string) float",
+			"makes a float of a number or of text that is one",
+			`float("2.5")`, `2.5`), run1: toFloatValue},
+		function{Function: doc("decimal(value number|string) decimal",
+			"makes an exact decimal number, of at most 38 digits",
+			`decimal("1.10") + 2`, `3.10`), run1: toDecimal},
+		function{Function: doc("string(value any) string",
+			"makes text of a value, as it would be in JSON but without quotes; of null it is `null`",
+			`string(1.5)`, `"1.5"`), run1: toText},
+		function{Function: doc("len(value string|list|map) int",
+			"counts the characters of text, the elements of a list or the fields of a map",
+			`len("häuser")`, `6`), run1: lengthOf},
 	)
 }
 
@@ -122,7 +131,7 @@ func toText(e *Env, s *site, v connectors.Value) connectors.Value {
 		return connectors.StringValue(v.Text())
 	case connectors.Bytes:
 		if !utf8.Valid(v.Raw()) {
-			return e.fail(s, KindArgument, "the bytes are not text in UTF-8; toBase64() or hex() write any bytes")
+			return e.fail(s, KindArgument, "the bytes are not text in UTF-8; toBase64() writes any bytes")
 		}
 		return connectors.StringValue(v.Text())
 	}
@@ -137,7 +146,7 @@ func toText(e *Env, s *site, v connectors.Value) connectors.Value {
 	case connectors.Float:
 		out = appendFloatText(out, v.Float())
 	default:
-		out = appendJSON(out, v)
+		out, _ = format.AppendValue(out, v)
 	}
 	return connectors.TextValue(connectors.String, a.Keep(out))
 }
@@ -146,7 +155,8 @@ func appendFloatText(dst []byte, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return strconv.AppendFloat(dst, f, 'g', -1, 64)
 	}
-	return appendJSON(dst, connectors.FloatValue(f))
+	dst, _ = format.AppendValue(dst, connectors.FloatValue(f))
+	return dst
 }
 
 // textOf is toText for the parts of messages and keys.
@@ -163,7 +173,7 @@ func lengthOf(e *Env, _ *site, v connectors.Value) connectors.Value {
 	case connectors.String:
 		return connectors.IntValue(int64(utf8.RuneCountInString(v.Text())))
 	case connectors.Map:
-		return connectors.IntValue(int64(e.length(v.Raw()) / 2))
+		return connectors.IntValue(int64(format.Len(v.Raw())))
 	}
-	return connectors.IntValue(int64(e.length(v.Raw())))
+	return connectors.IntValue(int64(format.Len(v.Raw())))
 }

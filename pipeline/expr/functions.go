@@ -58,6 +58,11 @@ type function struct {
 	build func(c *compiler, at *site, args []*node) fn
 }
 
+func doc(signature, words, example, result string) Function {
+	name, _, _ := strings.Cut(signature, "(")
+	return Function{Name: name, Signature: signature, Doc: words, Example: example, Result: result}
+}
+
 // functions is filled by the files that define them.
 var functions = map[string]*function{}
 
@@ -298,6 +303,3 @@ func placeholderOf(t Type) string {
 	}
 	return "…"
 }
-
-// loopDocs describes the functions with a predicate.
-var loopDocs = []Function{}

@@ -1,10 +1,7 @@
 package expr
 
 import (
-	"encoding/json"
-	"math"
-	"strconv"
-	"time"
+	"bytes"
 	"unsafe"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -14,148 +11,86 @@ import (
 func stringOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 func bytesOf(s string) []byte  { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// cursor walks over the JSON text of a list or map.
+// cursor walks over the elements of a list and gives their text, so that what
+// is only passed on is not written anew. The list is known to be valid.
 type cursor struct {
 	b   []byte
 	pos int
 }
 
-func over(raw []byte) cursor { c := cursor{b: raw}; c.pos = c.space(0) + 1; return c }
+func over(list connectors.Value) cursor { return cursor{b: list.Raw(), pos: 1} }
 
-func (c *cursor) space(i int) int {
-	for i < len(c.b) && (c.b[i] <= ' ' || c.b[i] == ',' || c.b[i] == ':') {
+// next gives the text of the next element.
+func (c *cursor) next() ([]byte, bool) {
+	i := c.pos
+	for i < len(c.b) && (c.b[i] <= ' ' || c.b[i] == ',') {
 		i++
 	}
-	return i
-}
-
-// next gives the text of the next element, or of the next name or value.
-func (c *cursor) next() ([]byte, bool) {
-	i := c.space(c.pos)
-	if i >= len(c.b) || c.b[i] == ']' || c.b[i] == '}' {
+	if i >= len(c.b) || c.b[i] == ']' {
 		return nil, false
 	}
-	c.pos = c.skip(i)
-	return c.b[i:c.pos], true
-}
-
-func (c *cursor) skip(i int) int {
+	start := i
 	switch c.b[i] {
 	case '"':
-		for i++; i < len(c.b) && c.b[i] != '"'; i++ {
-			if c.b[i] == '\\' {
-				i++
-			}
-		}
-		return min(i+1, len(c.b))
+		i = stringEnd(c.b, i)
 	case '{', '[':
-		for depth := 0; i < len(c.b); i++ {
-			switch c.b[i] {
-			case '"':
-				i = c.skip(i) - 1
-			case '{', '[':
-				depth++
-			case '}', ']':
-				if depth--; depth == 0 {
-					return i + 1
-				}
-			}
+		i = containerEnd(c.b, i)
+	default:
+		for i < len(c.b) && c.b[i] > ' ' && c.b[i] != ',' && c.b[i] != ']' {
+			i++
 		}
-		return len(c.b)
 	}
-	for i < len(c.b) && c.b[i] > ' ' && c.b[i] != ',' && c.b[i] != ']' && c.b[i] != '}' {
-		i++
-	}
-	return i
+	c.pos = i
+	return c.b[start:i], true
 }
 
-// valueOf is the value that JSON text holds; what is not valid reads as null.
-func valueOf(raw []byte, a *connectors.Arena) connectors.Value {
-	if len(raw) == 0 {
-		return connectors.NullValue()
+// stringEnd is the position behind the string that starts at i.
+func stringEnd(b []byte, i int) int {
+	for i++; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			return i + 1
+		case '\\':
+			i++
+		}
 	}
-	switch raw[0] {
-	case '"':
-		return connectors.TextValue(connectors.String, unquoted(raw, a))
-	case '{':
+	return len(b)
+}
+
+// containerEnd is the position behind the list or map that starts at i.
+func containerEnd(b []byte, i int) int {
+	for depth := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			i = stringEnd(b, i) - 1
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth == 0 {
+				return i + 1
+			}
+		}
+	}
+	return len(b)
+}
+
+// elementOf is the value of an element's text.
+func elementOf(raw []byte, a *connectors.Arena) connectors.Value {
+	switch c := raw[0]; {
+	case c == '{':
 		return connectors.MapValue(raw)
-	case '[':
+	case c == '[':
 		return connectors.ListValue(raw)
-	case 't':
-		return connectors.BoolValue(true)
-	case 'f':
-		return connectors.BoolValue(false)
-	case 'n':
-		return connectors.NullValue()
-	}
-	if v, ok := format.Number(stringOf(raw)); ok {
+	case c == '"' && bytes.IndexByte(raw, '\\') < 0:
+		return connectors.TextValue(connectors.String, raw[1:len(raw)-1])
+	case c == '-' || c-'0' <= 9:
+		v, _ := format.Number(stringOf(raw))
 		return v
 	}
-	return connectors.NullValue()
-}
-
-func unquoted(raw []byte, a *connectors.Arena) []byte {
-	for _, c := range raw {
-		if c == '\\' {
-			var s string
-			if json.Unmarshal(raw, &s) != nil {
-				return nil
-			}
-			return a.Copy([]byte(s))
-		}
+	v, err := format.ParseValue(raw, a)
+	if err != nil {
+		// The decoder was not asked to check what it passed over.
+		return connectors.TextValue(connectors.String, raw)
 	}
-	return raw[1 : len(raw)-1]
+	return v
 }
-
-// lookup finds the last field called name in a map's text.
-func lookup(raw []byte, name string, a *connectors.Arena) (connectors.Value, bool) {
-	c := over(raw)
-	var found []byte
-	for {
-		key, ok := c.next()
-		if !ok {
-			break
-		}
-		value, ok := c.next()
-		if !ok {
-			break
-		}
-		if string(unquoted(key, a)) == name {
-			found = value
-		}
-	}
-	if found == nil {
-		return connectors.Value{}, false
-	}
-	return valueOf(found, a), true
-}
-
-// appendJSON appends v as JSON text.
-func appendJSON(dst []byte, v connectors.Value) []byte {
-	switch v.Kind() {
-	case connectors.Bool:
-		return strconv.AppendBool(dst, v.Bool())
-	case connectors.Int:
-		return strconv.AppendInt(dst, v.Int(), 10)
-	case connectors.Float:
-		f := v.Float()
-		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return append(dst, "null"...)
-		}
-		out, _ := json.Marshal(f)
-		return append(dst, out...)
-	case connectors.Decimal, connectors.List, connectors.Map:
-		return append(dst, v.Raw()...)
-	case connectors.String, connectors.Bytes:
-		return format.AppendString(dst, v.Text())
-	case connectors.Timestamp:
-		dst = append(dst, '"')
-		dst = v.Time().AppendFormat(dst, time.RFC3339Nano)
-		return append(dst, '"')
-	case connectors.Duration:
-		return format.AppendString(dst, v.Duration().String())
-	}
-	return append(dst, "null"...)
-}
-
-func validJSON(text []byte) bool { return json.Valid(text) }

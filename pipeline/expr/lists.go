@@ -83,8 +83,8 @@ func (b *builder) pair(e *Env, p *pair) bool {
 	return b.put(e, p.value(e))
 }
 
-// span2 compiles low..high, the list of the ints from low to high.
-func (c *compiler) span2(n *ast.BinaryNode) *node {
+// rangeOf compiles low..high, the list of the ints from low to high.
+func (c *compiler) rangeOf(n *ast.BinaryNode) *node {
 	l, r, at := c.compile(n.Left), c.compile(n.Right), c.site(n)
 	for _, end := range []*node{l, r} {
 		if !end.typ.Overlaps(intBit) {
@@ -155,7 +155,7 @@ func (l *loop) each(e *Env, do func(raw []byte) bool) bool {
 		e.failf(l.list.at, KindType, "%s must be a list, and is %s", l.list.at.name, article(list.Kind()))
 		return false
 	}
-	c := over(list.Raw())
+	c := over(list)
 	for i := int64(0); ; i++ {
 		raw, ok := c.next()
 		if !ok {
@@ -164,7 +164,7 @@ func (l *loop) each(e *Env, do func(raw []byte) bool) bool {
 		if !e.step(l.at, 1) {
 			return false
 		}
-		e.vars[l.it.value] = valueOf(raw, e.arena())
+		e.vars[l.it.value] = elementOf(raw, e.arena())
 		e.vars[l.it.index] = connectors.IntValue(i)
 		if !do(raw) {
 			return e.err == nil

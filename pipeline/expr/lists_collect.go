@@ -139,11 +139,26 @@ func (e *Env) descending(s *site, v connectors.Value) (desc, ok bool) {
 
 // sorted makes a list of all, ordered by their keys, equal ones as they came.
 func (e *Env) sorted(s, by *site, all []keyed, desc bool) connectors.Value {
-	n := len(all)
-	for n > 1 && e.step(s, len(all)) {
-		n /= 2
+	if !e.sortKeyed(s, by, all, desc) {
+		return failure
 	}
-	bad := n > 1
+	out := e.open(s, '[')
+	for _, one := range all {
+		if !out.raw(e, one.raw) {
+			return failure
+		}
+	}
+	return out.list(e)
+}
+
+// sortKeyed sorts all by their keys.
+func (e *Env) sortKeyed(s, by *site, all []keyed, desc bool) bool {
+	for n := len(all); n > 1; n /= 2 {
+		if !e.step(s, len(all)) {
+			return false
+		}
+	}
+	bad := false
 	slices.SortStableFunc(all, func(a, b keyed) int {
 		if bad {
 			return 0
@@ -160,14 +175,5 @@ func (e *Env) sorted(s, by *site, all []keyed, desc bool) connectors.Value {
 		}
 		return int(r>>2) - int(r&less)
 	})
-	if bad {
-		return failure
-	}
-	out := e.open(s, '[')
-	for _, one := range all {
-		if !out.raw(e, one.raw) {
-			return failure
-		}
-	}
-	return out.list(e)
+	return !bad
 }

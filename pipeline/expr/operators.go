@@ -55,7 +55,7 @@ func (c *compiler) binary(n *ast.BinaryNode) *node {
 	case "contains", "startsWith", "endsWith":
 		return c.textTest(n)
 	case "..":
-		return c.span2(n)
+		return c.rangeOf(n)
 	}
 	l, r, at := c.compile(n.Left), c.compile(n.Right), c.site(n)
 	o := &operands{at: at, l: l.at, r: r.at, sign: n.Operator}
