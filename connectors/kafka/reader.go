@@ -31,7 +31,7 @@ type reader struct {
 
 	queue  []fetched // of the last poll; those before at are handed out
 	at     int
-	err    error     // what the last poll met; told after its records
+	err    error // what the last poll met; told after its records
 	leases leasePool
 }
 

@@ -1,0 +1,331 @@
+package kafka
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// ID implements connectors.Committer: the cluster's id and the prefix.
+func (t *txnSet) ID() string { return t.id }
+
+// Expires implements connectors.Committer.
+func (t *txnSet) Expires() bool { return true }
+
+// commitPatience is how long Commit tries by itself.
+const commitPatience = 15 * time.Second
+
+// Commit implements connectors.Committer. In the process that prepared c the
+// client's own EndTransaction is tried, once: after an answer that got lost the
+// client would only abort. From then on, and in any other process, EndTxn is sent
+// as it is, with the producer id and epoch that c names, until the answer, or
+// else the witness, decides.
+func (t *txnSet) Commit(ctx context.Context, c connectors.Committable, restored bool) error {
+	t.commits.Lock()
+	defer t.commits.Unlock()
+	if c.Empty {
+		t.noteResolved(c.Checkpoint, restored)
+		return nil
+	}
+	var d txnData
+	if err := json.Unmarshal(c.Data, &d); err != nil {
+		return connectors.Permanent(fmt.Errorf("read the committable of checkpoint %d: %w", c.Checkpoint.Number, err))
+	}
+	iv := t.live(c.Checkpoint, &d)
+	if iv != nil && iv.committed {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitPatience)
+	defer cancel()
+	t.crash("kafka.endtxn.before")
+	kept := false
+	err := errors.New("not tried")
+	if iv != nil && !iv.ended && !d.WitnessOnly {
+		iv.ended = true
+		err = iv.client.EndTransaction(ctx, kgo.TryCommit)
+		kept = err == nil
+	}
+	if err != nil {
+		err = t.resolve(ctx, c, &d, restored)
+	}
+	t.crash("kafka.endtxn.after")
+	if err != nil {
+		return err
+	}
+	t.noteCommitted(c.Checkpoint, restored)
+	if iv != nil {
+		t.free(iv, kept)
+	}
+	return nil
+}
+
+// live is the interval of this process that a committable is of, or nil.
+func (t *txnSet) live(id connectors.CheckpointID, d *txnData) *interval {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, iv := range t.pending {
+		if iv.id == id && iv.slot != nil && iv.slot.id == d.TransactionalID {
+			return iv
+		}
+	}
+	return nil
+}
+
+// free gives back the slot of a committed interval. Its client goes on unless
+// the commit went past it, which it does not know of.
+func (t *txnSet) free(iv *interval, kept bool) {
+	if !kept {
+		t.discard(iv.slot)
+	}
+	t.mu.Lock()
+	iv.committed = true
+	t.mu.Unlock()
+	t.release(iv.slot)
+}
+
+func (t *txnSet) noteResolved(id connectors.CheckpointID, restored bool) {
+	if !restored {
+		return
+	}
+	t.mu.Lock()
+	t.through = resolved(t.through, id)
+	t.mu.Unlock()
+}
+
+func (t *txnSet) noteCommitted(id connectors.CheckpointID, restored bool) {
+	t.noteResolved(id, restored)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !restored && compareIDs(id, t.witness.CheckpointID) > 0 {
+		t.witness.CheckpointID, t.witness.At = id, t.now().Unix()
+	}
+}
+
+// resolve finds out or brings about that c is committed, or that it never will be.
+func (t *txnSet) resolve(ctx context.Context, c connectors.Committable, d *txnData, restored bool) error {
+	what := fmt.Sprintf("commit transaction %s of checkpoint %d", d.TransactionalID, c.Checkpoint.Number)
+	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		// The order matters: a witness read after the transaction was seen ended is
+		// there if it was committed.
+		desc, found, err := t.describe(ctx, d.TransactionalID)
+		var w witness
+		var seen bool
+		if err == nil {
+			w, _, seen, err = t.readWitness(ctx, d.Group)
+		}
+		if err == nil {
+			if seen && w.proves(c.Checkpoint) {
+				return nil
+			}
+			switch stateOf(desc, found, d) {
+			case txnCommitted:
+				return nil
+			case txnAborted:
+				return fmt.Errorf("%s: %w: the broker aborted it, as it does after %v (transaction_timeout); the last commit is %s",
+					what, connectors.ErrLost, c.Expires.Sub(d.Prepared).Round(time.Second), describeWitness(w, seen))
+			case txnGone:
+				return t.verdict(what, c, d, w, seen, restored)
+			case txnOpen:
+				if err = t.endTxn(ctx, d); err == nil {
+					return nil
+				}
+			case txnEnding:
+				err = kerr.ConcurrentTransactions
+			}
+		}
+		if final, help := denied(err); final || connectors.IsPermanent(err) {
+			return connectors.Permanent(fmt.Errorf("%s: %w %s", what, err, help))
+		}
+		// Refusals such as PRODUCER_FENCED show in the next description.
+		if perr := pause(ctx, wait); perr != nil {
+			return t.conn.explain(t.dials, what, errors.Join(err, perr))
+		}
+	}
+}
+
+// What is known of a transaction from its description.
+type txnStatus uint8
+
+const (
+	txnOpen      txnStatus = iota // it can be committed, or repeated
+	txnEnding                     // the coordinator is at it
+	txnCommitted                  // it was
+	txnAborted                    // its records are gone
+	txnGone                       // its id was used on, or forgotten
+)
+
+// stateOf reads a description against what was prepared. The end of a
+// transaction raises the epoch by one where the cluster's transactions are of
+// version 2, and so does an abort by timeout.
+func stateOf(desc kadm.DescribedTransaction, found bool, d *txnData) txnStatus {
+	if !found || desc.ProducerID != d.ProducerID {
+		return txnGone
+	}
+	same, next := desc.ProducerEpoch == d.Epoch, desc.ProducerEpoch == d.Epoch+1
+	switch {
+	case !same && !next:
+		return txnGone
+	case desc.State == "PrepareCommit":
+		return txnEnding
+	case desc.State == "PrepareAbort" || desc.State == "CompleteAbort" || desc.State == "PrepareEpochFence":
+		return txnAborted
+	case desc.State == "CompleteCommit" && (same || d.Version >= transactionsV2):
+		return txnCommitted
+	case same && (desc.State == "Ongoing" || desc.State == "Empty"):
+		return txnOpen
+	}
+	return txnGone
+}
+
+// verdict decides about a transaction whose id was used on or forgotten and that
+// the newest witness does not prove. A witness that is missing proves something
+// only as long as it would have been kept.
+func (t *txnSet) verdict(what string, c connectors.Committable, d *txnData, w witness, seen, restored bool) error {
+	const margin = time.Hour
+	newer := seen && w.Generation > c.Checkpoint.Generation
+	expired := !seen && t.now().After(d.Prepared.Add(d.WitnessKept-margin))
+	switch {
+	case newer || expired:
+		return fmt.Errorf("%s: %w: its id was used on and the last commit is %s", what, connectors.ErrAmbiguous, describeWitness(w, seen))
+	case restored:
+		return fmt.Errorf("%s: %w: it was aborted when its id was used on; the last commit is %s", what, connectors.ErrLost, describeWitness(w, seen))
+	}
+	return fmt.Errorf("%s: %w: another process took its id over; the last commit is %s", what, connectors.ErrFenced, describeWitness(w, seen))
+}
+
+func describeWitness(w witness, seen bool) string {
+	if !seen {
+		return "not on record"
+	}
+	return fmt.Sprintf("checkpoint %d of generation %d", w.Number, w.Generation)
+}
+
+// Witness implements connectors.Committer.
+func (t *txnSet) Witness(ctx context.Context) (connectors.CheckpointID, bool, error) {
+	var w witness
+	var ok bool
+	err := t.conn.ask(ctx, t.dials, "read the witness in group "+t.group(), func(ctx context.Context) error {
+		var err error
+		w, _, ok, err = t.readWitness(ctx, t.group())
+		return err
+	})
+	return w.CheckpointID, ok, err
+}
+
+// Revoke implements connectors.Committer: it takes over all transactional ids of
+// the pipeline, which aborts what is open in them and fences whoever had them. An
+// id whose open transaction a retained checkpoint holds is left alone and not
+// used.
+func (t *txnSet) Revoke(ctx context.Context, keep []connectors.Committable) error {
+	ids := make([]string, 0, len(t.slots))
+	for _, s := range t.slots {
+		ids = append(ids, s.id)
+	}
+	for _, id := range t.strayIDs(ctx) {
+		if !slices.Contains(ids, id) {
+			ids = append(ids, id)
+		}
+	}
+	kept := t.kept(keep)
+	var wg sync.WaitGroup
+	errs := make([]error, len(ids))
+	for i, id := range ids {
+		wg.Go(func() { errs[i] = t.revoke(ctx, id, kept[id]) })
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// kept are the transactions that retained checkpoints hold, by id.
+func (t *txnSet) kept(keep []connectors.Committable) map[string][]txnData {
+	out := map[string][]txnData{}
+	for _, c := range keep {
+		var d txnData
+		if c.Committer == t.id && !c.Empty && json.Unmarshal(c.Data, &d) == nil {
+			out[d.TransactionalID] = append(out[d.TransactionalID], d)
+		}
+	}
+	return out
+}
+
+func (t *txnSet) revoke(ctx context.Context, id string, kept []txnData) error {
+	return t.conn.ask(ctx, t.dials, "take over transactional id "+id, func(ctx context.Context) error {
+		if len(kept) > 0 {
+			desc, found, err := t.describe(ctx, id)
+			if err != nil {
+				return err
+			}
+			for i := range kept {
+				if desc.State == "Ongoing" && stateOf(desc, found, &kept[i]) == txnOpen {
+					t.reserve(id)
+					return nil
+				}
+			}
+		}
+		return t.takeOver(ctx, id)
+	})
+}
+
+// reserve keeps an id from being used.
+func (t *txnSet) reserve(id string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, s := range t.slots {
+		if s.id == id {
+			s.busy = true
+		}
+	}
+	t.log.Warn("a kafka transaction of a retained checkpoint is still open, its id stays unused until the next start", "transactional_id", id)
+}
+
+// strayIDs are transactional ids of this pipeline that the cluster knows, such as
+// those of a run with more slots. Where the list cannot be had, there are none.
+func (t *txnSet) strayIDs(ctx context.Context) []string {
+	var out []string
+	err := t.conn.ask(ctx, t.dials, "list transactions", func(ctx context.Context) error {
+		listed, err := kadm.NewClient(t.admin).ListTransactions(ctx, nil, nil)
+		for _, l := range listed {
+			if _, ours := slotOf(t.prefix, l.TxnID); ours {
+				out = append(out, l.TxnID)
+			}
+		}
+		return err
+	})
+	if err != nil {
+		t.log.Warn("kafka transactions cannot be listed: those of a run with more slots end by their timeout", "err", err)
+	}
+	return out
+}
+
+// begin readies the set for records, after Revoke.
+func (t *txnSet) begin(ctx context.Context, restored connectors.Restored) error {
+	var place witnessPlace
+	for _, p := range restored.Subtasks {
+		var st txnState
+		if len(p.State) > 0 && json.Unmarshal(p.State, &st) == nil && st.Witness.Topic != "" {
+			place = st.Witness
+		}
+	}
+	return t.conn.ask(ctx, t.dials, "read the witness in group "+t.group(), func(ctx context.Context) error {
+		return t.placeWitness(ctx, place)
+	})
+}
+
+// Done implements connectors.Committer.
+func (t *txnSet) Done(n connectors.CheckpointID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.pending = slices.DeleteFunc(t.pending, func(iv *interval) bool {
+		return compareIDs(iv.id, n) <= 0 && (iv.committed || iv.slot == nil)
+	})
+}

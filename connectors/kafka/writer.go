@@ -1,0 +1,231 @@
+package kafka
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// writer implements connectors.Writer for both deliveries.
+type writer struct {
+	sink   *sink
+	stream *stream
+	iv     *interval
+	pool   *chunkPool
+	chunk  *chunk // being filled, or nil
+	ctx    context.Context
+}
+
+// Write implements connectors.Writer.
+func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
+	if err := w.stream.failure(); err != nil {
+		return err
+	}
+	client, err := w.sink.clientOf(ctx, w.iv)
+	if err != nil {
+		return err
+	}
+	var refused []connectors.RowError
+	for i := range rows.Sel {
+		row, reason := w.row(ctx, rows, i)
+		if reason.Reason != "" {
+			reason.Row = i
+			refused = append(refused, reason)
+			continue
+		}
+		if w.chunk != nil && !w.chunk.fits(row.size, row.headers) {
+			w.chunk.seal()
+			w.chunk = nil
+		}
+		if w.chunk == nil {
+			if w.chunk, err = w.pool.get(ctx, w.iv); err != nil {
+				return err
+			}
+			w.chunk.fits(row.size, row.headers)
+		}
+		w.produce(client, rows, i, &row)
+	}
+	if refused != nil {
+		return &connectors.RowsError{Rows: refused}
+	}
+	return nil
+}
+
+// row is what is known of a row before it is copied.
+type row struct {
+	size      int // bytes of key, value and headers
+	headers   int
+	partition int32
+	millis    int64
+}
+
+// recordOverhead is what a record adds to its bytes in a batch of its own.
+const recordOverhead = 128
+
+// row sizes and checks a row. A reason says that it is refused.
+func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, connectors.RowError) {
+	cfg, rec := w.sink.cfg, rows.Record(i)
+	r := row{partition: anyPartition, millis: rec.Time}
+	r.size = len(rows.Values[i])
+	if cfg.Key.Set() {
+		r.size += valueBytes(rows.Slot(i, cfg.Key.Slot))
+	} else {
+		r.size += len(rec.Key)
+	}
+	for h := range rec.Headers {
+		r.size += len(rec.Headers[h].Key) + len(rec.Headers[h].Value) + 10
+	}
+	for _, h := range cfg.Headers {
+		r.size += len(h.Name) + valueBytes(rows.Slot(i, h.Expr.Slot)) + 10
+	}
+	r.headers = len(rec.Headers) + len(cfg.Headers)
+	if rows.DeadLetter != nil {
+		r.size += deadLetterBytes(rows.DeadLetter[i])
+		r.headers += deadLetterHeaders
+	}
+	if limit := w.sink.maxRecord; r.size+recordOverhead > limit {
+		return r, connectors.RowError{Kind: "too_large", Reason: fmt.Sprintf(
+			"the record has %d bytes and topic %s takes %d at most (max.message.bytes)", r.size, cfg.Topic, limit-recordOverhead)}
+	}
+	if cfg.Timestamp.Set() {
+		switch v := rows.Slot(i, cfg.Timestamp.Slot); v.Kind() {
+		case connectors.Timestamp:
+			r.millis = v.Time().UnixMilli()
+		case connectors.Int:
+			r.millis = v.Int()
+		default:
+			return r, connectors.RowError{Kind: "timestamp", Reason: "the timestamp expression gave " + v.Kind().String() + ", not a timestamp or milliseconds"}
+		}
+	}
+	if cfg.Partition.Set() {
+		v := rows.Slot(i, cfg.Partition.Slot)
+		if v.Kind() != connectors.Int {
+			return r, connectors.RowError{Kind: "partition", Reason: "the partition expression gave " + v.Kind().String() + ", not an integer"}
+		}
+		if n := w.sink.partitions(ctx, v.Int()); v.Int() < 0 || v.Int() >= int64(n) {
+			return r, connectors.RowError{Kind: "partition", Reason: fmt.Sprintf("the partition expression gave %d, and topic %s has %d partitions", v.Int(), cfg.Topic, n)}
+		}
+		r.partition = int32(v.Int())
+	}
+	return r, connectors.RowError{}
+}
+
+// produce copies a row into the chunk and hands it to the client.
+func (w *writer) produce(client *kgo.Client, rows *connectors.Rows, i int, r *row) {
+	c, cfg, rec := w.chunk, w.sink.cfg, rows.Record(i)
+	c.records = c.records[:len(c.records)+1]
+	kr := &c.records[len(c.records)-1]
+	kr.Value = c.copy(rows.Values[i])
+	kr.Key = w.key(rows, i, rec)
+	if r.headers > 0 {
+		kr.Headers = w.headers(rows, i, rec)
+	}
+	kr.Topic, kr.Partition = cfg.Topic, r.partition
+	kr.Timestamp = time.UnixMilli(r.millis)
+	client.Produce(w.ctx, kr, c.promise)
+}
+
+func (w *writer) key(rows *connectors.Rows, i int, rec *connectors.Record) []byte {
+	if !w.sink.cfg.Key.Set() {
+		return w.chunk.copy(rec.Key)
+	}
+	return w.chunk.value(rows.Slot(i, w.sink.cfg.Key.Slot))
+}
+
+// value puts the text of v into the chunk; null is nil.
+func (c *chunk) value(v connectors.Value) []byte {
+	if v.IsNull() {
+		return nil
+	}
+	at := len(c.buf)
+	c.buf = appendValue(c.buf, v)
+	return c.buf[at:len(c.buf):len(c.buf)]
+}
+
+// headers collects a row's headers: the record's own but for those that an
+// expression sets, then these, then what tells of a dead letter.
+func (w *writer) headers(rows *connectors.Rows, i int, rec *connectors.Record) []kgo.RecordHeader {
+	c := w.chunk
+	at := len(c.headers)
+	for h := range rec.Headers {
+		if own := &rec.Headers[h]; !w.sink.setsHeader(own.Key) {
+			c.headers = append(c.headers, kgo.RecordHeader{Key: c.text(own.Key), Value: c.copy(own.Value)})
+		}
+	}
+	for _, h := range w.sink.cfg.Headers {
+		c.headers = append(c.headers, kgo.RecordHeader{Key: h.Name, Value: c.value(rows.Slot(i, h.Expr.Slot))})
+	}
+	if rows.DeadLetter != nil {
+		c.deadLetter(rows.DeadLetter[i])
+	}
+	return c.headers[at:len(c.headers):len(c.headers)]
+}
+
+// deadLetterHeaders is how many headers a dead letter has at most.
+const deadLetterHeaders = 7
+
+func deadLetterBytes(e *connectors.RecordError) int {
+	n := 256 + len(e.Step) + len(e.Expr) + len(e.Reason) + len(e.Kind)
+	if e.Origin != nil {
+		n += len(e.Origin.Topic)
+	}
+	return n
+}
+
+// deadLetter adds headers that say where a refused record is from and why it
+// was refused.
+func (c *chunk) deadLetter(e *connectors.RecordError) {
+	add := func(name, text string) {
+		if text != "" {
+			c.headers = append(c.headers, kgo.RecordHeader{Key: name, Value: c.copy([]byte(text))})
+		}
+	}
+	if e.Origin != nil {
+		add("sluice.topic", e.Origin.Topic)
+		add("sluice.partition", strconv.Itoa(int(e.Origin.Partition)))
+		add("sluice.offset", strconv.FormatInt(e.Offset, 10))
+	}
+	add("sluice.step", e.Step)
+	add("sluice.expression", e.Expr)
+	add("sluice.reason", e.Reason)
+	add("sluice.kind", e.Kind)
+}
+
+// Tick implements connectors.Writer.
+func (w *writer) Tick(_ context.Context, now time.Time) error {
+	if err := w.stream.failure(); err != nil {
+		return err
+	}
+	return w.sink.checkAge(now)
+}
+
+// Barrier implements connectors.Writer.
+func (w *writer) Barrier(_ context.Context, b connectors.Barrier) (connectors.Prepare, error) {
+	if w.chunk != nil {
+		w.chunk.seal()
+		w.chunk = nil
+	}
+	iv := w.iv
+	next, err := w.stream.pass(iv, b.ID)
+	if err != nil {
+		return nil, err
+	}
+	w.iv = next
+	return func(ctx context.Context, _ connectors.CheckpointFiles) (connectors.Prepared, error) {
+		return w.sink.prepare(ctx, iv)
+	}, nil
+}
+
+// Close implements connectors.Writer.
+func (w *writer) Close() error {
+	if w.chunk != nil {
+		w.chunk.seal()
+		w.chunk = nil
+	}
+	return nil
+}
