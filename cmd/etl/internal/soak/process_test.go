@@ -42,8 +42,11 @@ type process struct {
 	cmd    *exec.Cmd
 	log    string
 	exited chan struct{}
-	code   int // after exited is closed: the exit code, or -1 for a signal
+	code   int // after exited is closed: the exit code, or killed
 }
+
+// killed is the code of a process that a signal ended.
+const killed = -1
 
 // start runs the pipeline file in a new process. Further arguments follow it,
 // those with = before any - are variables.
@@ -98,7 +101,7 @@ func (p *process) killAfter(d time.Duration) bool {
 	case <-timer.C:
 		p.signal(syscall.SIGKILL)
 		<-p.exited
-		return p.code == -1
+		return p.code == killed
 	}
 }
 
@@ -110,7 +113,7 @@ func (p *process) wait(within time.Duration, want int) {
 	select {
 	case <-p.exited:
 		if p.code != want {
-			p.t.Fatalf("exit code %d, want %d\n%s", p.code, want, p.tail())
+			p.t.Fatalf("exit code %d, want %d (%d is a signal)\n%s", p.code, want, killed, p.tail())
 		}
 	case <-timer.C:
 		p.t.Fatalf("it still runs after %v\n%s", within, p.tail())

@@ -164,21 +164,25 @@ func (j *job) verifyTopic(t *testing.T) {
 	}
 }
 
-// crashPoints are those that a pipeline with such a sink passes in each
-// checkpoint.
-func crashPoints(sink string) []string {
-	return slices.Clone(checkpoint.Failpoints)
+// crashPoints are those that a pipeline with such a sink passes in every checkpoint or every few.
+var crashPoints = map[string][]string{
+	"kafka": slices.Concat(checkpoint.Failpoints, []string{
+		"kafka.flush.before", "kafka.flush.after", "kafka.witness.before", "kafka.witness.after", "kafka.endtxn.before", "kafka.endtxn.after",
+	}),
+	"file": slices.Concat(checkpoint.Failpoints, []string{
+		"file.segment.before", "file.segment.after", "file.stage.before", "file.stage.after", "file.publish.before", "file.publish.after",
+	}),
 }
 
 // Each point is hit in its third checkpoint, so that there is something to go back to and something to lose.
 func TestCrashAtEachNamedPoint(t *testing.T) {
-	for _, sink := range []string{"kafka", "file"} {
+	for sink, points := range crashPoints {
 		t.Run(sink, func(t *testing.T) {
 			j := newJob(t, sink, "")
 			stop := j.ledger.feed(t, 5000, 1<<30)
-			for _, point := range crashPoints(sink) {
+			for _, point := range points {
 				p := j.start(t, "SLUICE_FAILPOINT="+point+"=3")
-				p.wait(patience, 137)
+				p.wait(patience, killed)
 			}
 			stop()
 			j.drain(t, sink)
