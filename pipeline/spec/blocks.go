@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
-	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
 // common are the keys that stand beside a connector's or an operator's own. A
@@ -53,6 +52,7 @@ type kindWords struct {
 	unknown Code
 	kinds   []string        // those that this program has
 	later   map[string]bool // those of later versions
+	config  func(kind string) any
 }
 
 // split decodes the common keys of a block and finds the one key that decides
@@ -91,7 +91,7 @@ func (b block) pick(n *node) *node {
 
 func (b block) kindHelp(n *node, w kindWords) string {
 	if n.kind == textNode && slices.Contains(w.kinds, n.text) {
-		return fmt.Sprintf("write {%s: {…}}", n.text)
+		return fmt.Sprintf("write the %s as a key: {%s: …}", w.noun, n.text)
 	}
 	return fmt.Sprintf("write the %s as a key: %s", w.noun, strings.Join(w.kinds[:min(10, len(w.kinds))], ", "))
 }
@@ -115,7 +115,7 @@ func (l *loader) pickKind(b block, others []*entry, common []string, w kindWords
 	}
 	for _, e := range unknown {
 		if len(known) == 0 && len(unknown) == 1 {
-			l.fault(e.name, w.unknown, fmt.Sprintf("unknown %s %q", w.noun, e.key), suggest(e.key, append(slices.Clone(w.kinds), common...)))
+			l.fault(e.name, w.unknown, fmt.Sprintf("unknown %s %q in %s", w.noun, e.key, b.what), suggest(e.key, append(slices.Clone(w.kinds), common...)))
 			continue
 		}
 		l.fault(e.name, CodeUnknownKey, fmt.Sprintf("unknown key %q in %s", e.key, b.what), l.misplaced(e.key, known, common, w))
@@ -135,27 +135,12 @@ func (l *loader) pickKind(b block, others []*entry, common []string, w kindWords
 // the connector's own block.
 func (l *loader) misplaced(key string, known []*entry, common []string, w kindWords) string {
 	if len(known) == 1 {
-		if config := newConfig(w.noun, known[0].key); config != nil {
-			if fieldIndex(fieldsOf(reflect.TypeOf(config).Elem()), key) >= 0 {
-				return fmt.Sprintf("it belongs into the block: {%s: {%s: …}}", known[0].key, key)
-			}
+		if config := w.config(known[0].key); config != nil && fieldIndex(fieldsOf(reflect.TypeOf(config).Elem()), key) >= 0 {
+			return fmt.Sprintf("it belongs into the block: {%s: {%s: …}}", known[0].key, key)
 		}
 		return keySuggestion(key, common, "")
 	}
 	return suggest(key, append(slices.Clone(w.kinds), common...))
-}
-
-func newConfig(noun, kind string) any {
-	if s, ok := connectors.LookupSource(kind); ok && noun == "source connector" {
-		return s.NewConfig()
-	}
-	if s, ok := connectors.LookupSink(kind); ok && noun == "sink connector" {
-		return s.NewConfig()
-	}
-	if s, ok := transform.Lookup(kind); ok && noun == "operator" {
-		return s.NewConfig()
-	}
-	return nil
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)
@@ -187,6 +172,9 @@ func (l *loader) pipelineName(n *node) {
 	l.fault(n, CodeName, fmt.Sprintf("%q cannot be the name of a pipeline", name), help)
 }
 
+// defaultFormat is the format of values where nothing else is written.
+const defaultFormat = "json"
+
 // formatOf is the format that a configuration holds under that key.
 func formatOf(config any) connectors.FormatConfig {
 	var format connectors.FormatConfig
@@ -201,13 +189,14 @@ func formatOf(config any) connectors.FormatConfig {
 		}
 	}
 	if format.Name == "" {
-		format.Name = "json"
+		format.Name = defaultFormat
 	}
 	return format
 }
 
 // named lists the blocks of the single or the named form.
 func (l *loader) named(one, many *node, noun string) []block {
+	l.incomplete = l.incomplete || (one == nil) == (many == nil)
 	switch {
 	case one != nil && many != nil:
 		at := l.p.root.entry(noun + "s").name

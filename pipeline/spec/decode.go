@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +27,8 @@ func fieldsOf(t reflect.Type) []connectors.Field {
 	if f, ok := fieldCache.Load(t); ok {
 		return f.([]connectors.Field)
 	}
-	f, _ := fieldCache.LoadOrStore(t, connectors.Fields(t))
+	keyed := slices.DeleteFunc(connectors.Fields(t), func(f connectors.Field) bool { return f.Key == "" })
+	f, _ := fieldCache.LoadOrStore(t, keyed)
 	return f.([]connectors.Field)
 }
 
@@ -98,7 +100,7 @@ func (l *loader) structure(at, n *node, v reflect.Value, what string) bool {
 	}
 	for _, f := range fields {
 		if f.Required && n.get(f.Key) == nil {
-			l.fault(at, CodeMissing, fmt.Sprintf("%s needs the key %q", what, f.Key), fmt.Sprintf("add `%s: …`: %s", f.Key, lowerFirst(f.Doc)))
+			l.fault(at, CodeMissing, fmt.Sprintf("%s needs the key %q", what, f.Key), fmt.Sprintf("add `%s: …`: %s", f.Key, inSentence(f.Doc)))
 			ok = false
 		}
 	}
@@ -131,7 +133,9 @@ func keySuggestion(key string, keys []string, what string) string {
 	return oneOf(keys)
 }
 
-func lowerFirst(s string) string {
+// inSentence is a doc without its capital and its full stop.
+func inSentence(s string) string {
+	s = strings.TrimSuffix(s, ".")
 	if len(s) > 1 && s[0] >= 'A' && s[0] <= 'Z' && (s[1] < 'A' || s[1] > 'Z') {
 		return strings.ToLower(s[:1]) + s[1:]
 	}
@@ -169,7 +173,7 @@ func (l *loader) enum(n *node, allowed []string, what string) bool {
 			return ok
 		}
 	}
-	l.fault(n, CodeEnum, fmt.Sprintf("%s cannot be %s", what, n.shown()), suggest(n.text, allowed))
+	l.fault(n, CodeEnum, fmt.Sprintf("%s cannot be %s", what, n.quote()), suggest(n.text, allowed))
 	return false
 }
 

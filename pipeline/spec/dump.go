@@ -202,6 +202,12 @@ func (d *dumper) value(v reflect.Value, n *node) any {
 		return d.redacted()
 	}
 	switch x := v.Interface().(type) {
+	case Failures:
+		if x != Unlimited {
+			return int64(x)
+		}
+	case connectors.FormatConfig:
+		return d.format(x, n)
 	case connectors.Expr:
 		return x.Text
 	case connectors.Assignments:
@@ -219,9 +225,10 @@ func (d *dumper) value(v reflect.Value, n *node) any {
 		if s, ok := v.Interface().(fmt.Stringer); ok {
 			return s.String()
 		}
-		if n != nil && n.kind != nullNode {
-			return d.written(n)
+		if n == nil || n.kind == nullNode {
+			return nil
 		}
+		return d.written(n)
 	}
 	switch v.Kind() {
 	case reflect.Pointer, reflect.Interface:
@@ -253,6 +260,17 @@ func (d *dumper) value(v reflect.Value, n *node) any {
 	return nil
 }
 
+// format is a format by its name, with options where the file has any.
+func (d *dumper) format(f connectors.FormatConfig, n *node) any {
+	switch {
+	case f.Name == "":
+		return defaultFormat
+	case len(f.Options) == 0 || n == nil || n.kind != mapNode:
+		return f.Name
+	}
+	return d.written(n)
+}
+
 func item(n *node, i int) *node {
 	switch {
 	case n == nil:
@@ -279,12 +297,12 @@ func (d *dumper) structure(v reflect.Value, n *node) any {
 	}
 	out := ordered{}
 	for _, f := range fields {
-		if f.Key == "" {
-			continue
-		}
 		value := d.value(v.Field(f.Index), n.get(f.Key))
 		if f.Secret && !v.Field(f.Index).IsZero() {
 			value = d.redacted()
+		}
+		if o, ok := value.(ordered); ok && len(o) == 0 {
+			continue
 		}
 		out.add(f.Key, value)
 	}
@@ -359,8 +377,10 @@ func writeJSON(b *bytes.Buffer, v any) {
 	case float64:
 		b.WriteString(number(v))
 	default:
-		text, _ := json.Marshal(v) // a string, a bool, a number or nil
-		b.Write(text)
+		enc := json.NewEncoder(b)
+		enc.SetEscapeHTML(false)
+		_ = enc.Encode(v) // a string, a bool, a number or nil: no error
+		b.Truncate(b.Len() - 1)
 	}
 }
 
@@ -417,8 +437,10 @@ func yamlText(v any) string {
 		if plainSafe(v) {
 			return v
 		}
-		text, _ := json.Marshal(v)
-		return string(text)
+		// What looks like a variable must not become one when this is read.
+		var b bytes.Buffer
+		writeJSON(&b, strings.ReplaceAll(v, "${", "$${"))
+		return b.String()
 	case float64:
 		return number(v)
 	case ordered:
@@ -433,7 +455,11 @@ func yamlText(v any) string {
 
 // plainSafe reports whether a text needs no quotes in YAML.
 func plainSafe(s string) bool {
-	if s == "" || typePlain(s) != textNode || strings.TrimSpace(s) != s || strings.ContainsAny(s, "\n\t\"'{}[],#&!|>%@`\\") {
+	if s == "" || typePlain(s) != textNode || strings.TrimSpace(s) != s || strings.ContainsAny(s, "\"'{}[],#&!|>%@`\\") || printable(s) != s {
+		return false
+	}
+	switch strings.ToLower(s) {
+	case "y", "yes", "n", "no", "on", "off", "<<": // other programs read these otherwise
 		return false
 	}
 	return !strings.Contains(s, ": ") && !strings.HasSuffix(s, ":") && !strings.ContainsRune("-?:*=<", rune(s[0]))

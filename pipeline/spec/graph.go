@@ -26,6 +26,7 @@ type from struct {
 // define gives a name to a source, step or sink.
 func (l *loader) define(name string, at *node, what string) {
 	if !l.name(at, name, what) {
+		l.incomplete = true
 		return
 	}
 	if l.nodes == nil {
@@ -36,6 +37,7 @@ func (l *loader) define(name string, at *node, what string) {
 		l.nodes[name] = &definition{at, what}
 		return
 	}
+	l.incomplete = true
 	l.report(Diagnostic{
 		Severity: Error, Code: CodeNameTaken, Pos: at.file.at(at.span.start), End: at.file.at(at.span.end),
 		Msg: fmt.Sprintf("the name %s is taken", name), Help: "sources, steps and sinks need names that differ",
@@ -52,7 +54,7 @@ func (l *loader) graph() {
 	for i := range l.froms {
 		g.resolve(&l.froms[i])
 	}
-	if l.errorsSince(before) || g.broken {
+	if l.errorsSince(before) || g.broken || l.incomplete {
 		return
 	}
 	g.cycles()
@@ -192,15 +194,15 @@ func (g *graph) byDefault(f *from) []Ref {
 	if before >= 0 {
 		t := g.p.Transforms[before]
 		if len(t.Branches) > 0 {
-			g.l.fault(f.at, CodeBranch, fmt.Sprintf("%s must say which branch of %s it reads", f.what, g.described(before)), g.branchHelp(t))
+			g.l.fault(f.at, CodeBranch, fmt.Sprintf("%s must say which branch it reads of %s", f.what, g.described(before)), g.branchHelp(t))
 			return nil
 		}
 		return []Ref{{Node: t.Name}}
 	}
-	switch len(g.p.Sources) {
-	case 0:
+	switch {
+	case len(g.p.Sources) == 0 || g.l.incomplete:
 		return nil
-	case 1:
+	case len(g.p.Sources) == 1:
 		return []Ref{{Node: g.p.Sources[0].Name}}
 	}
 	names := keysOf(g.p.Sources, func(s Source) string { return s.Name })
@@ -349,7 +351,11 @@ func (g *graph) unread() {
 	for _, s := range g.p.Sources {
 		if !g.read[Ref{Node: s.Name}] {
 			at, _, _ := g.p.walk(s.Path)
-			g.l.fault(at, CodeUnread, fmt.Sprintf("nothing reads source %s", s.Name), fmt.Sprintf("add from: %s to a step or sink, or remove the source", s.Name))
+			what := "source " + s.Name
+			if len(s.Path) == 1 {
+				what = "the source"
+			}
+			g.l.fault(at, CodeUnread, "nothing reads "+what, fmt.Sprintf("add from: %s to a step or sink, or remove the source", s.Name))
 		}
 	}
 	for i, t := range g.p.Transforms {

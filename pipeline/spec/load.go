@@ -86,8 +86,11 @@ type loader struct {
 	// inherited is the pipeline's own rule for records that fail.
 	inherited OnError
 	froms     []from
-	letters   []*node // names of dead-letter sinks, where they are written
-	nodes     map[string]*definition
+	// incomplete says that sources, sinks or names are missing, so that what reads
+	// what cannot be told.
+	incomplete bool
+	letters    []*node // names of dead-letter sinks, where they are written
+	nodes      map[string]*definition
 }
 
 func (l *loader) report(d Diagnostic) { l.p.report(d) }

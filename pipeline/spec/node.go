@@ -220,21 +220,3 @@ func (n *node) quote() string {
 
 // hidden stands for what must not be shown.
 const hidden = "***"
-
-// anyBad reports whether a fault is known anywhere in the node.
-func (n *node) anyBad() bool {
-	if n.bad {
-		return true
-	}
-	for _, item := range n.items {
-		if item.anyBad() {
-			return true
-		}
-	}
-	for _, e := range n.entries {
-		if e.value.anyBad() {
-			return true
-		}
-	}
-	return false
-}

@@ -97,7 +97,7 @@ func (r *reader) checkText() bool {
 	}
 	control := func(c rune) bool { return c < ' ' && c != '\t' && c != '\n' || c == 0x7f }
 	if at := bytes.IndexFunc(text, control); at >= 0 {
-		r.fault(CodeSyntax, span{at, at + 1}, fmt.Sprintf("the file has the control character 0x%02x", text[at]), `remove it; inside double quotes it can be written as "\x..".`)
+		r.fault(CodeSyntax, span{at, at + 1}, fmt.Sprintf("the file has the control character 0x%02x", text[at]), fmt.Sprintf(`remove it; inside double quotes it can be written as \x%02x`, text[at]))
 		return false
 	}
 	return true
@@ -120,7 +120,7 @@ func (r *reader) parse() *ast.File {
 			}
 			return nil
 		}
-		doc, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
+		doc, err := parser.Parse(joinColons(tokens), 0, parser.AllowDuplicateMapKey())
 		if err == nil {
 			return doc
 		}
@@ -244,6 +244,8 @@ var syntaxMessages = []struct{ has, msg, help string }{
 	{"',' or ']' must be specified", "a comma or ] is missing before this", "a text with spaces, quotes or brackets in it has to be quoted as a whole"},
 	{"block sequence entries are not allowed", "a `- ` item cannot stand here", "put it on a line of its own"},
 	{"unexpected key name", "a key is missing its colon", "write `key: value`"},
+	{"invalid key for this map", "a key must be a plain or quoted text", "write `key: value`"},
+	{"unknown escape character", "\\ followed by this is no escape", `write \\ for one \, or use single quotes`},
 	{"cannot start any token", "a tab cannot be used here", "indent by spaces"},
 	{"tab character", "a tab cannot be used to indent", "indent by spaces"},
 }

@@ -36,6 +36,9 @@ func (l *loader) onError(n, limit *node, inherited OnError) OnError {
 		if out.Action == "" {
 			out.Action = Fail
 		}
+		if out.Action == Fail {
+			out.Max, out.Per = 0, 0
+		}
 	}
 	if limit == nil || limit.bad {
 		return out
@@ -259,7 +262,7 @@ func (l *loader) checkpoint(root, n *node) {
 		}
 		c.LostCommitWritten = n.get("on_lost_commit") != nil
 	}
-	if c.Storage == "" && !(n != nil && n.anyBad()) && n.get("storage") == nil {
+	if c.Storage == "" && n.get("storage") == nil && (n == nil || n.kind == mapNode || n.kind == nullNode) {
 		l.warn(at, CodeNoStorage, "checkpoints live in memory only, so that a new start of the program begins anew", "add checkpoint: {storage: \"file:///path\"}")
 	}
 	if c.Retained == 1 {

@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"regexp"
@@ -29,11 +28,60 @@ func (r *reader) repair(text string, err error) (string, bool) {
 	}
 	prefix, value := splitLine(string(r.file.lineText(line)))
 	reason := misread(value)
-	if reason == "" || r.isRepaired(line) {
+	if value != "" && (value[0] == '{' || value[0] == '[') && reason == "" {
+		col := r.file.offset(line, se.Token.Position.Column) - r.file.lines[line-1] - len(prefix)
+		start, end := flowElement(value, col)
+		prefix, value = prefix+value[:start], value[start:end]
+		reason = "a text with quotes or brackets in it has to be quoted as a whole inside brackets"
+	}
+	if reason == "" || value == "" || r.isRepaired(line) {
 		r.syntax(err)
 		return "", false
 	}
 	return r.quoteValue(text, line, prefix, value, CodePitfall, reason)
+}
+
+// flowElement finds the text at a byte of a map or list in brackets, as its user
+// means it: commas in parentheses, quotes and indexes do not end it. Both
+// ends are 0 where there is none.
+func flowElement(value string, at int) (start, end int) {
+	var open []byte
+	var quote byte
+	from := -1
+	inFlow := func() bool { return len(open) > 0 && open[len(open)-1] != '(' }
+	for i := 0; i < len(value); i++ {
+		c := value[i]
+		ends := false
+		switch {
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'' || c == '`':
+			quote = c
+		case (c == '[' || c == '{') && (from < 0 || strings.TrimSpace(value[from:i]) == "") && (inFlow() || len(open) == 0):
+			open, from = append(open, c), i+1
+		case c == '(' || c == '[' || c == '{':
+			open = append(open, '(')
+		case c == ')' || c == ']' || c == '}':
+			ends = inFlow()
+			open = open[:max(0, len(open)-1)]
+		case c == ',' && inFlow():
+			ends = true
+		case c == ':' && inFlow() && open[len(open)-1] == '{' && i+1 < len(value) && value[i+1] == ' ' && !strings.Contains(value[from:i], "?"):
+			from = i + 1
+		}
+		if !ends {
+			continue
+		}
+		text := strings.TrimLeft(value[from:i], " ")
+		start, end = i-len(text), i-len(text)+len(strings.TrimRight(text, " "))
+		if start <= at && at < i && !strings.ContainsAny(text[:min(1, len(text))], "[{") {
+			return start, end
+		}
+		from = i + 1
+	}
+	return 0, 0
 }
 
 // repairTag reports a tag, which is mostly an expression that starts with !.
@@ -102,8 +150,8 @@ func misread(value string) string {
 	case '`', '@', '%':
 		return fmt.Sprintf("a text that starts with %c has to be quoted in YAML", c)
 	case '{', '[':
-		if closed(value) {
-			return "YAML reads this as a " + map[byte]string{'{': "map", '[': "list"}[c] + ", and a text in it has to be quoted"
+		if end := closing(value); end > 0 && end < len(value)-1 {
+			return fmt.Sprintf("YAML takes %s as a whole, and more follows", value[:end+1])
 		}
 		return ""
 	case '|', '>', '&', '*':
@@ -115,8 +163,8 @@ func misread(value string) string {
 	return ""
 }
 
-// closed reports whether the brackets of a value end with it.
-func closed(value string) bool {
+// closing is where the bracket that a value starts with closes, 0 for nowhere.
+func closing(value string) int {
 	depth := 0
 	for i, c := range value {
 		switch c {
@@ -126,11 +174,14 @@ func closed(value string) bool {
 			depth--
 		}
 		if depth == 0 {
-			return i == len(value)-1
+			return i
 		}
 	}
-	return false
+	return 0
 }
+
+// closed reports whether the brackets of a value end with it.
+func closed(value string) bool { return closing(value) == len(value)-1 }
 
 func (r *reader) isRepaired(line int) bool {
 	for off := range r.repaired {
@@ -147,19 +198,20 @@ func (r *reader) quoteValue(text string, line int, prefix, value string, code Co
 	start := r.file.lines[line-1] + len(prefix)
 	at := span{start, start + len(value)}
 	help := fmt.Sprintf("quote the whole text: %s%s", shownPrefix(prefix), quoteYAML(value))
-	if c := value[0]; c == '{' || c == '[' {
-		help = `quote each text in it that has spaces, quotes or brackets, as in {a: "x in [1, 2]"}`
-	}
 	r.fault(code, at, reason, help)
 	r.repaired[start] = value
 	lines := strings.Split(text, "\n")
-	lines[line-1] = prefix + "'" + strings.ReplaceAll(value, "'", "''") + "'"
+	rest := string(r.file.text[at.end:r.file.lineEnd(line)])
+	lines[line-1] = prefix + "'" + strings.ReplaceAll(value, "'", "''") + "'" + rest
 	return strings.Join(lines, "\n"), true
 }
 
 // shownPrefix is the key part of a line, as a help repeats it.
 func shownPrefix(prefix string) string {
-	return string(bytes.TrimLeft([]byte(prefix), " -"))
+	if i := strings.LastIndexAny(prefix, "[{,"); i >= 0 {
+		prefix = prefix[i+1:]
+	}
+	return strings.TrimLeft(prefix, " -")
 }
 
 // quoteYAML writes a text as a quoted scalar of one line.

@@ -48,7 +48,13 @@ func (l *loader) uid(b block, name, own string) string {
 
 func (l *loader) sources(one, many *node) {
 	words := kindWords{
-		noun: "source connector", unknown: CodeConnector, later: laterSources,
+		noun: "connector", unknown: CodeConnector, later: laterSources,
+		config: func(kind string) any {
+			if s, ok := connectors.LookupSource(kind); ok {
+				return s.NewConfig()
+			}
+			return nil
+		},
 		kinds: keysOf(connectors.Sources(), func(s connectors.SourceSpec) string { return s.Name }),
 	}
 	for _, b := range l.named(one, many, "source") {
@@ -77,7 +83,13 @@ func (l *loader) sources(one, many *node) {
 
 func (l *loader) sinks(one, many *node) {
 	words := kindWords{
-		noun: "sink connector", unknown: CodeConnector, later: laterSinks,
+		noun: "connector", unknown: CodeConnector, later: laterSinks,
+		config: func(kind string) any {
+			if s, ok := connectors.LookupSink(kind); ok {
+				return s.NewConfig()
+			}
+			return nil
+		},
 		kinds: keysOf(connectors.Sinks(), func(s connectors.SinkSpec) string { return s.Name }),
 	}
 	for _, b := range l.named(one, many, "sink") {
@@ -113,6 +125,12 @@ func (l *loader) transforms(list *node) {
 	}
 	words := kindWords{
 		noun: "operator", unknown: CodeOperator, later: laterTransforms,
+		config: func(kind string) any {
+			if s, ok := transform.Lookup(kind); ok {
+				return s.NewConfig()
+			}
+			return nil
+		},
 		kinds: keysOf(transform.All(), func(s transform.Spec) string { return s.Name }),
 	}
 	for name := range words.later {

@@ -1,0 +1,69 @@
+package spec
+
+import (
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml/token"
+)
+
+// joinColons mends what the lexer takes apart: within braces it ends a plain
+// text at every colon, but YAML does so only where a blank follows, so that
+// {brokers: [localhost:9092]} is a list of one text.
+func joinColons(tokens token.Tokens) token.Tokens {
+	out := make(token.Tokens, 0, len(tokens))
+	var open []token.Type
+	for i := 0; i < len(tokens); i++ {
+		tk := tokens[i]
+		switch tk.Type {
+		case token.MappingStartType, token.SequenceStartType:
+			open = append(open, tk.Type)
+		case token.MappingEndType, token.SequenceEndType:
+			if len(open) > 0 {
+				open = open[:len(open)-1]
+			}
+		}
+		if len(open) > 0 && isPlain(tk) && (open[len(open)-1] == token.SequenceStartType || isValue(out)) {
+			for i+2 < len(tokens) && adjacent(tk, tokens[i+1], tokens[i+2]) {
+				tk.Value += ":" + tokens[i+2].Value
+				tk.Origin += ":" + tokens[i+2].Origin
+				tk.Type = token.StringType
+				i += 2
+			}
+		}
+		out = append(out, tk)
+	}
+	if len(out) == len(tokens) {
+		return tokens
+	}
+	for i, tk := range out {
+		tk.Prev, tk.Next = nil, nil
+		if i > 0 {
+			tk.Prev, out[i-1].Next = out[i-1], tk
+		}
+	}
+	return out
+}
+
+// isValue reports whether what follows out stands behind the colon of a key.
+func isValue(out token.Tokens) bool {
+	return len(out) > 0 && out[len(out)-1].Type == token.MappingValueType
+}
+
+func isPlain(tk *token.Token) bool {
+	switch tk.Type {
+	case token.StringType, token.IntegerType, token.BinaryIntegerType, token.OctetIntegerType, token.HexIntegerType,
+		token.FloatType, token.BoolType, token.NullType, token.InfinityType, token.NanType:
+		return true
+	}
+	return false
+}
+
+// adjacent reports whether three tokens are text, colon and text without a
+// blank between them.
+func adjacent(text, colon, next *token.Token) bool {
+	if colon.Type != token.MappingValueType || !isPlain(next) {
+		return false
+	}
+	a, b, c := text.Position, colon.Position, next.Position
+	return a.Line == b.Line && b.Line == c.Line && a.Column+utf8.RuneCountInString(text.Value) == b.Column && b.Column+1 == c.Column
+}
