@@ -39,20 +39,23 @@ func (k Kind) String() string {
 // allocation. Text, bytes and containers borrow the memory they were made from,
 // usually the source's fetch buffer or a batch's arena: a Value lives no longer
 // than the batch it was read in. Whoever keeps one copies its bytes.
+//
+// It has three fields since the compiler keeps structs of up to four in
+// registers; one with more is copied through memory at every use.
 type Value struct {
-	p    unsafe.Pointer
-	n    uint64
-	kind Kind
-	zone int16  // Timestamp: minutes east of UTC
-	nsec uint32 // Timestamp: nanoseconds within the second of n
+	p unsafe.Pointer
+	n uint64
+	// x is the kind in the lowest byte; of a Timestamp, also the minutes east of UTC
+	// from bit 16 and the nanoseconds within the second of n from bit 32.
+	x uint64
 }
 
 // NullValue is the explicit null.
-func NullValue() Value { return Value{kind: Null} }
+func NullValue() Value { return Value{x: uint64(Null)} }
 
 // BoolValue holds b.
 func BoolValue(b bool) Value {
-	v := Value{kind: Bool}
+	v := Value{x: uint64(Bool)}
 	if b {
 		v.n = 1
 	}
@@ -60,10 +63,10 @@ func BoolValue(b bool) Value {
 }
 
 // IntValue holds i.
-func IntValue(i int64) Value { return Value{kind: Int, n: uint64(i)} }
+func IntValue(i int64) Value { return Value{x: uint64(Int), n: uint64(i)} }
 
 // FloatValue holds f.
-func FloatValue(f float64) Value { return Value{kind: Float, n: math.Float64bits(f)} }
+func FloatValue(f float64) Value { return Value{x: uint64(Float), n: math.Float64bits(f)} }
 
 // DecimalValue holds the decimal number written as text, which must be a valid
 // JSON number. The text is borrowed.
@@ -74,43 +77,44 @@ func StringValue(s string) Value { return textValue(String, s) }
 
 // BytesValue holds b, which is borrowed.
 func BytesValue(b []byte) Value {
-	return Value{kind: Bytes, p: unsafe.Pointer(unsafe.SliceData(b)), n: uint64(len(b))}
+	return Value{x: uint64(Bytes), p: unsafe.Pointer(unsafe.SliceData(b)), n: uint64(len(b))}
 }
 
 // ListValue holds a list by its JSON text, which must be valid and is borrowed.
 func ListValue(json []byte) Value {
-	return Value{kind: List, p: unsafe.Pointer(unsafe.SliceData(json)), n: uint64(len(json))}
+	return Value{x: uint64(List), p: unsafe.Pointer(unsafe.SliceData(json)), n: uint64(len(json))}
 }
 
 // MapValue holds a map by its JSON text, which must be valid and is borrowed.
 func MapValue(json []byte) Value {
-	return Value{kind: Map, p: unsafe.Pointer(unsafe.SliceData(json)), n: uint64(len(json))}
+	return Value{x: uint64(Map), p: unsafe.Pointer(unsafe.SliceData(json)), n: uint64(len(json))}
 }
 
 // TextValue holds text, which is borrowed, as a value of kind Decimal, String,
 // Bytes, List or Map. It is what decoders use, which know the kind.
 func TextValue(k Kind, text []byte) Value {
-	return Value{kind: k, p: unsafe.Pointer(unsafe.SliceData(text)), n: uint64(len(text))}
+	return Value{x: uint64(k), p: unsafe.Pointer(unsafe.SliceData(text)), n: uint64(len(text))}
 }
 
 // TimestampValue holds t with its zone offset in whole minutes, to the nanosecond.
 func TimestampValue(t time.Time) Value {
 	_, offset := t.Zone()
-	return Value{kind: Timestamp, n: uint64(t.Unix()), nsec: uint32(t.Nanosecond()), zone: int16(offset / 60)}
+	x := uint64(Timestamp) | uint64(uint16(offset/60))<<16 | uint64(t.Nanosecond())<<32
+	return Value{x: x, n: uint64(t.Unix())}
 }
 
 // DurationValue holds d.
-func DurationValue(d time.Duration) Value { return Value{kind: Duration, n: uint64(d)} }
+func DurationValue(d time.Duration) Value { return Value{x: uint64(Duration), n: uint64(d)} }
 
 func textValue(k Kind, s string) Value {
-	return Value{kind: k, p: unsafe.Pointer(unsafe.StringData(s)), n: uint64(len(s))}
+	return Value{x: uint64(k), p: unsafe.Pointer(unsafe.StringData(s)), n: uint64(len(s))}
 }
 
 // Kind is what the value holds.
-func (v Value) Kind() Kind { return v.kind }
+func (v Value) Kind() Kind { return Kind(v.x) }
 
 // IsNull reports whether the value is null or absent.
-func (v Value) IsNull() bool { return v.kind <= Null }
+func (v Value) IsNull() bool { return Kind(v.x) <= Null }
 
 // Bool is the truth value of a Bool.
 func (v Value) Bool() bool { return v.n != 0 }
@@ -126,11 +130,12 @@ func (v Value) Duration() time.Duration { return time.Duration(v.n) }
 
 // Time is the point in time of a Timestamp, in its own zone offset.
 func (v Value) Time() time.Time {
-	t := time.Unix(int64(v.n), int64(v.nsec)).UTC()
-	if v.zone == 0 {
+	t := time.Unix(int64(v.n), int64(v.x>>32)).UTC()
+	zone := int16(v.x >> 16)
+	if zone == 0 {
 		return t
 	}
-	return t.In(time.FixedZone("", int(v.zone)*60))
+	return t.In(time.FixedZone("", int(zone)*60))
 }
 
 // Text is the borrowed text of a Decimal, String, Bytes, List or Map.
