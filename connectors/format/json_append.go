@@ -29,34 +29,35 @@ func AppendValue(dst []byte, v connectors.Value) ([]byte, error) {
 		return strconv.AppendBool(dst, v.Bool()), nil
 	case connectors.Int:
 		return strconv.AppendInt(dst, v.Int(), 10), nil
+	case connectors.String:
+		return AppendString(dst, v.Text()), nil
 	case connectors.Float:
 		f := v.Float()
 		if math.IsNaN(f) || math.IsInf(f, 0) {
 			return dst, errNotFinite
 		}
 		return appendFloat(dst, f), nil
-	case connectors.String:
-		return AppendString(dst, v.Text()), nil
-	case connectors.Bytes:
-		dst = append(dst, '"')
-		dst = base64.StdEncoding.AppendEncode(dst, v.Raw())
-		return append(dst, '"'), nil
-	case connectors.Timestamp:
-		return appendTimestamp(dst, v.Time())
-	case connectors.Duration:
-		dst = append(dst, '"')
-		dst = append(dst, v.Duration().String()...)
-		return append(dst, '"'), nil
+	case connectors.Bytes, connectors.Timestamp, connectors.Duration:
+		return appendQuoted(dst, v)
 	}
 	// A Decimal, a List or a Map is held as its JSON text.
 	return append(dst, v.Text()...), nil
 }
 
-func appendTimestamp(dst []byte, t time.Time) ([]byte, error) {
-	if y := t.Year(); y < 0 || y > 9999 {
-		return dst, errYear
-	}
+// appendQuoted appends a value of a kind that JSON has not, as a string.
+func appendQuoted(dst []byte, v connectors.Value) ([]byte, error) {
 	dst = append(dst, '"')
-	dst = t.AppendFormat(dst, time.RFC3339Nano)
+	switch v.Kind() {
+	case connectors.Bytes:
+		dst = base64.StdEncoding.AppendEncode(dst, v.Raw())
+	case connectors.Duration:
+		dst = append(dst, v.Duration().String()...)
+	case connectors.Timestamp:
+		t := v.Time()
+		if y := t.Year(); y < 0 || y > 9999 {
+			return dst[:len(dst)-1], errYear
+		}
+		dst = t.AppendFormat(dst, time.RFC3339Nano)
+	}
 	return append(dst, '"'), nil
 }

@@ -1,6 +1,10 @@
 package format
 
-import "slices"
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+)
 
 // keyTable knows the field names that occur in one kind of object, as they are
 // written, and in which order. Records of a stream look alike: after one field
@@ -18,8 +22,24 @@ type keyTable struct {
 
 type keyEntry struct {
 	text string // the name as written, with quotes and colon
-	id   int32  // noName if it is of no interest
-	next int32  // entry that followed it last
+	// The first eight bytes of text and the last eight, for a fast comparison: of a
+	// shorter text mask leaves what it has.
+	first, mask, last uint64
+	id                int32 // noName if it is of no interest
+	next              int32 // entry that followed it last
+}
+
+func newKeyEntry(text string, id int32) keyEntry {
+	var word [8]byte
+	e := keyEntry{text: text, id: id, mask: math.MaxUint64}
+	n := copy(word[:], text)
+	e.first = binary.LittleEndian.Uint64(word[:])
+	if n < 8 {
+		e.mask >>= 8 * (8 - n)
+	} else {
+		e.last = binary.LittleEndian.Uint64(bytesOf(text[len(text)-8:]))
+	}
+	return e
 }
 
 const (
@@ -37,15 +57,24 @@ const (
 func newKeyTable(names []string) keyTable {
 	return keyTable{
 		names:   names,
-		entries: []keyEntry{{text: "\x00", id: noName}},
+		entries: []keyEntry{newKeyEntry("\x00", noName)},
 		index:   map[string]int32{},
 	}
 }
 
 // at reports whether the entry's name and colon stand at i of b.
 func (e *keyEntry) at(b []byte, i int) bool {
-	end := i + len(e.text)
-	return end <= len(b) && string(b[i:end]) == e.text
+	n := len(e.text)
+	if i+8 > len(b) || i+n > len(b) {
+		return i+n <= len(b) && string(b[i:i+n]) == e.text
+	}
+	if binary.LittleEndian.Uint64(b[i:])&e.mask != e.first {
+		return false
+	}
+	if n <= 8 {
+		return true
+	}
+	return binary.LittleEndian.Uint64(b[i+n-8:]) == e.last && (n <= 16 || string(b[i+8:i+n]) == e.text[8:])
 }
 
 // find is the id of a name, given as its text.
@@ -115,7 +144,7 @@ func (t *keyTable) add(written []byte, escapes bool) (entry, id int32) {
 		return noKey, id
 	}
 	entry = int32(len(t.entries))
-	t.entries = append(t.entries, keyEntry{text: string(written) + ":", id: id})
+	t.entries = append(t.entries, newKeyEntry(string(written)+":", id))
 	t.index[t.entries[entry].text[:len(written)]] = entry
 	return entry, id
 }

@@ -14,7 +14,7 @@ import (
 // sameNumber compares two JSON numbers exactly. Texts with huge exponents have
 // to be the same.
 func sameNumber(a, b string) bool {
-	if a == b {
+	if a == b || zeroText(a) && zeroText(b) {
 		return true
 	}
 	if hugeExponent(a) || hugeExponent(b) {
@@ -76,7 +76,7 @@ func FuzzNumber(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !sameNumber(string(out), text) && !(v.Kind() == connectors.Float && v.Float() == 0 && zeroText(text)) {
+		if !sameNumber(string(out), text) {
 			t.Fatalf("%q became %s", text, out)
 		}
 		if v.Kind() == connectors.Decimal && !hugeExponent(text) {

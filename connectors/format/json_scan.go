@@ -283,9 +283,14 @@ const (
 	highs = 0x8080808080808080
 )
 
-// Of the masks of these two functions the lowest bit is exact: it marks the first
+// Of the masks of these functions the lowest bit is exact: it marks the first
 // byte that is meant, at its highest bit. (Sean Anderson, Bit Twiddling Hacks,
 // "Determine if a word has a zero byte" and "… a byte less than n".)
+
+func quote(w uint64) uint64 {
+	q := w ^ (ones * '"')
+	return (q - ones) &^ q & highs
+}
 
 func quoteOrBackslash(w uint64) uint64 {
 	q, e := w^(ones*'"'), w^(ones*'\\')

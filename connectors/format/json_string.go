@@ -16,18 +16,21 @@ import (
 // instructions of bytes.IndexByte.
 func stringEnd(b []byte, i int) int {
 	start := i
-	for range 2 {
-		if i+8 > len(b) {
-			break
+	if i+16 <= len(b) {
+		m := quote(binary.LittleEndian.Uint64(b[i:]))
+		if m == 0 {
+			i += 8
+			m = quote(binary.LittleEndian.Uint64(b[i:]))
 		}
-		if m := quoteOrBackslash(binary.LittleEndian.Uint64(b[i:])); m != 0 {
+		if m == 0 {
+			i += 8
+		} else {
 			i += bits.TrailingZeros64(m) >> 3
-			if b[i] == '"' {
+			if b[i-1] != '\\' || !escaped(b[start:i]) {
 				return i
 			}
-			break
+			i++
 		}
-		i += 8
 	}
 	for {
 		n := bytes.IndexByte(b[i:], '"')

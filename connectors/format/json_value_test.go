@@ -210,7 +210,7 @@ func alike(got, want any) bool {
 			return false
 		}
 		out, err := AppendValue(nil, v)
-		return err == nil && (sameNumber(string(out), string(want)) || zeroText(string(out)) && zeroText(string(want)))
+		return err == nil && sameNumber(string(out), string(want))
 	case []any:
 		list, ok := got.([]any)
 		if !ok || len(list) != len(want) {
