@@ -39,7 +39,11 @@ func (a *attempt) subsumable() bool { return a.kind == Periodic && a.phase < com
 // not before something happens.
 func (c *Coordinator) step(now time.Time) time.Time {
 	c.expire(now)
-	c.startCompletion(now)
+	for c.fatal == nil && c.completing == nil && c.startCompletion(now) {
+	}
+	if c.fatal != nil {
+		return time.Time{}
+	}
 	wake := c.startTrigger(now)
 	c.startCleaning()
 	for _, a := range c.attempts {
@@ -68,7 +72,7 @@ func (c *Coordinator) expire(now time.Time) {
 
 // startTrigger begins the next attempt if it is time for one, otherwise it tells when.
 func (c *Coordinator) startTrigger(now time.Time) time.Time {
-	if c.claiming || c.fatal != nil {
+	if c.claiming {
 		return time.Time{}
 	}
 	l := load{inFlight: len(c.attempts), cleaning: c.cleaner.behind}

@@ -12,23 +12,21 @@ import (
 )
 
 // startCompletion completes the first attempt that is ready, if none before it
-// must go first. Completions run one at a time, so that nothing is committed
-// before the one before it is proven.
-func (c *Coordinator) startCompletion(now time.Time) {
-	if c.completing != nil || c.fatal != nil {
-		return
-	}
+// must go first, and reports whether there was one. Completions run one at a time,
+// so that nothing is committed before the one before it is proven.
+func (c *Coordinator) startCompletion(now time.Time) bool {
 	for _, a := range c.attempts {
 		if a.phase == ready {
 			c.complete(a, now)
-			return
+			return true
 		}
 		// A savepoint subsumes nothing and is not subsumed: whatever is on the other
 		// side of it keeps its order, and waits until it is acknowledged or times out.
 		if !a.subsumable() || c.savepointReady(a) {
-			return
+			return false
 		}
 	}
+	return false
 }
 
 // savepointReady reports whether the first ready attempt after a is a savepoint.
@@ -292,7 +290,7 @@ func (k *cleaner) abandon(n uint64) {
 // is counted and tried again after the next proof; it fails nothing.
 func (c *Coordinator) startCleaning() {
 	k := &c.cleaner
-	if k.running || k.behind == 0 || c.fatal != nil {
+	if k.running || k.behind == 0 {
 		return
 	}
 	k.running = true

@@ -198,10 +198,11 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	defer timer.Stop()
 	for c.fatal == nil && ctx.Err() == nil {
 		c.drain()
+		at := c.step(time.Now())
 		if c.fatal != nil {
 			break
 		}
-		if at := c.step(time.Now()); at.IsZero() {
+		if at.IsZero() {
 			timer.Stop()
 		} else {
 			timer.Reset(time.Until(at))

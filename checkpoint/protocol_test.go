@@ -288,6 +288,24 @@ func TestCompletingSubsumesEarlierCheckpoints(t *testing.T) {
 	})
 }
 
+func TestEarlierCheckpointDoesNotCompleteBesideALaterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate("complete", 2)
+		r := newRig(t, Config{MaxConcurrent: 2})
+		r.ack, r.on = false, g.on
+		r.start()
+		defer r.stop()
+		r.trigger(t.Context(), Periodic)
+		r.trigger(t.Context(), Periodic)
+		r.acks(2, 0, 1)
+		r.acks(1, 0, 1)
+		r.wantHappened("complete 2", "complete")
+		g.release()
+		r.wantHappened("complete 2, commit 2", "complete", "commit")
+		r.wantHistory("1 subsumed, 2 completed")
+	})
+}
+
 func TestSavepointKeepsItsPlaceInTheOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{MaxConcurrent: 3})
@@ -362,18 +380,21 @@ func TestFinishedTasksTakePartWithTheirLastState(t *testing.T) {
 
 func TestPublishedCommittablesAreNotListedByAnOverlappingCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{Tasks: taskIDs(1), MaxConcurrent: 2})
+		r := newRig(t, Config{Tasks: taskIDs(1), MaxConcurrent: 3})
 		r.ack = false
 		r.start()
 		defer r.stop()
-		r.trigger(t.Context(), Periodic)
-		r.trigger(t.Context(), Periodic)
-		one, two := committable("sink", 7, 1, false), committable("sink", 7, 2, false)
-		r.c.Ack(sinkAck(0, r.id(1), one))
-		r.c.Ack(sinkAck(0, r.id(2), one, two))
-		synctest.Wait()
-		if got := names(r.metas[1].Committables); got != "sink/2" {
-			t.Errorf("checkpoint 2 lists %s, want only what 1 has not published", got)
+		for range 3 {
+			r.trigger(t.Context(), Periodic)
+		}
+		var prepared []connectors.Committable
+		for n := uint64(1); n <= 3; n++ {
+			prepared = append(prepared, committable("sink", 7, n, false))
+			r.c.Ack(sinkAck(0, r.id(n), prepared...))
+			synctest.Wait()
+			if got, want := names(r.metas[n-1].Committables), fmt.Sprintf("sink/%d", n); got != want {
+				t.Errorf("checkpoint %d lists %s, want only what is not published: %s", n, got, want)
+			}
 		}
 		if len(r.c.published) != 0 {
 			t.Errorf("%d published committables are still remembered", len(r.c.published))
@@ -383,20 +404,23 @@ func TestPublishedCommittablesAreNotListedByAnOverlappingCheckpoint(t *testing.T
 
 func TestStatesThatContradictFailTheCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{TolerableFailures: -1})
+		r := newRig(t, Config{TolerableFailures: -1, MaxConcurrent: 2})
 		r.ack = false
 		r.start()
 		defer r.stop()
-		got := r.trigger(t.Context(), Periodic)
+		got := r.trigger(t.Context(), Savepoint)
+		r.trigger(t.Context(), Periodic)
+		r.acks(2, 0, 1)
 		for s := range 2 {
 			r.c.Ack(Ack{Task: TaskID{"chain", s}, Checkpoint: r.id(1), Operators: []OperatorState{
 				{UID: "in", Splits: []connectors.Split{{ID: "orders/0"}}}}})
+			synctest.Wait()
 		}
 		synctest.Wait()
 		if got.err == nil || !strings.Contains(got.err.Error(), "split orders/0 is read by two subtasks") {
 			t.Errorf("Trigger returned %v", got.err)
 		}
-		r.wantHappened("", "complete")
+		r.wantHappened("complete 2", "complete")
 	})
 }
 
@@ -442,6 +466,25 @@ func TestAbandonedNumbersAreCleanedAfterALaterProofAndAgainIfThatFails(t *testin
 			r.acks(n, 0, 1)
 		}
 		r.wantHappened("proven 3, abort 1, abort 2, proven 4, abort 1, proven 5", "proven", "abort")
+	})
+}
+
+func TestWhatFailedAfterTheProvenOneIsNotCleanedYet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate("commit", 1)
+		r := newRig(t, Config{MaxConcurrent: 2, TolerableFailures: -1})
+		r.ack, r.on = false, g.on
+		r.start()
+		defer r.stop()
+		r.trigger(t.Context(), Periodic)
+		r.acks(1, 0, 1)
+		r.trigger(t.Context(), Periodic)
+		r.c.Decline(TaskID{"chain", 0}, r.id(2), errDown)
+		g.release()
+		r.wantHappened("proven 1, retain", "proven", "abort", "retain")
+		r.trigger(t.Context(), Periodic)
+		r.acks(3, 0, 1)
+		r.wantHappened("proven 1, retain, proven 3, abort 2, retain", "proven", "abort", "retain")
 	})
 }
 
@@ -496,4 +539,39 @@ func TestRunEndsQuietlyInTheMiddleOfAnything(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestClaimThatSucceedsAfterTheEndSendsNoBarrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.on = func(ctx context.Context, op string, _ uint64) error {
+			if op == "claim" {
+				<-ctx.Done()
+			}
+			return nil
+		}
+		r.start()
+		r.trigger(t.Context(), Periodic)
+		r.stop()
+		r.wantHappened("claim 1")
+	})
+}
+
+func TestProofThatComesWithTheEndIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{})
+		r.on = func(_ context.Context, op string, _ uint64) error {
+			if op == "proven" {
+				r.cancel()
+			}
+			return nil
+		}
+		r.start()
+		got := r.trigger(t.Context(), Final)
+		r.stop()
+		synctest.Wait()
+		if got.err != nil || got.meta == nil {
+			t.Errorf("Trigger returned %v although the checkpoint is proven", got.err)
+		}
+	})
 }

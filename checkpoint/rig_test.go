@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"slices"
 	"strings"
@@ -37,6 +38,8 @@ type rig struct {
 }
 
 func discard() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+func textLog(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
 func taskIDs(n int) []TaskID {
 	ids := make([]TaskID, n)

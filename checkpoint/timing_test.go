@@ -249,7 +249,11 @@ func TestTriggerByHandWaitsForItsTurnAndNotForTheInterval(t *testing.T) {
 		if !save.done.Load() || save.meta.Number != 2 || save.meta.Kind != Savepoint || second.done.Load() {
 			t.Errorf("the savepoint does not go first: %+v, %+v", save, second)
 		}
+		third := r.trigger(t.Context(), Periodic)
 		r.acks(3, 0, 1)
+		if third.done.Load() {
+			t.Error("the third trigger goes before the second")
+		}
 		if !second.done.Load() || second.meta.Number != 3 {
 			t.Errorf("the second trigger returned %+v", second)
 		}
@@ -310,6 +314,11 @@ func TestFinalCheckpointWaitsForTheOthersAndIsTriedAgain(t *testing.T) {
 		r.wantHistory("1 completed, 2 failed")
 		r.after(minute + 51*sec)
 		r.wantTriggers(minute, minute+20*sec, minute+51*sec)
+		beside := r.trigger(t.Context(), Savepoint)
+		r.wantTriggers(minute, minute+20*sec, minute+51*sec)
+		if beside.done.Load() {
+			t.Errorf("a savepoint beside the final checkpoint returned %v", beside.err)
+		}
 		r.acks(3, 0, 1)
 		if !last.done.Load() || last.err != nil || last.meta.Number != 3 || !last.meta.Drained || last.meta.Kind != Final {
 			t.Errorf("the final checkpoint is %+v, %v", last.meta, last.err)
@@ -345,6 +354,35 @@ func TestSlowCleaningHoldsCheckpointsBack(t *testing.T) {
 		}
 		g.release()
 		r.wantTriggers(minute, 2*minute, 10*minute)
+	})
+}
+
+func TestEachCleaningMakesRoomForWhatWasProvenBeforeIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pass := make(chan struct{})
+		r := newRig(t, Config{Interval: minute})
+		r.on = func(ctx context.Context, op string, _ uint64) error {
+			if op == "retain" {
+				select {
+				case pass <- struct{}{}:
+				case <-ctx.Done():
+				}
+			}
+			return nil
+		}
+		r.start()
+		defer r.stop()
+		r.after(3*minute + sec)
+		<-pass
+		r.wantTriggers(minute, 2*minute, 3*minute+sec)
+		if s := r.c.Stats(); s.Cleaning != 2 {
+			t.Errorf("%d checkpoints wait for cleaning, want 2", s.Cleaning)
+		}
+		<-pass
+		synctest.Wait()
+		if s := r.c.Stats(); s.Cleaning != 1 {
+			t.Errorf("%d checkpoints wait for cleaning, want 1: it was proven during the second pass", s.Cleaning)
+		}
 	})
 }
 
