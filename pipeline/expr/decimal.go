@@ -59,15 +59,81 @@ func (e *Env) floatDecimal(s *site, d *apd.Decimal, f float64) bool {
 	if f == math.Trunc(f) {
 		format, precision = 'f', 0
 	}
-	return parseDecimalText(d, strconv.FormatFloat(f, format, precision, 64))
+	var buf [32]byte
+	text := strconv.AppendFloat(buf[:0], f, format, precision, 64)
+	return parseShort(d, text) || parseDecimalText(d, string(text))
 }
 
 func parseDecimalText(d *apd.Decimal, text string) bool {
+	if parseShort(d, bytesOf(text)) {
+		return true
+	}
 	if len(text) == 0 || len(text) > decimalReach || !exponentWithin(text) {
 		return false
 	}
 	_, cond, err := d.SetString(text)
 	return err == nil && cond&^(apd.Rounded|apd.Inexact) == 0 && d.Form == apd.Finite
+}
+
+// parseShort reads numbers of up to 18 digits with an exponent of up to two,
+// which most are, without an allocation.
+func parseShort(d *apd.Decimal, text []byte) bool {
+	const most = 18
+	negative, coefficient, exp, digits, point := false, int64(0), 0, 0, false
+	i := 0
+	if i < len(text) && text[i] == '-' {
+		negative, i = true, 1
+	}
+	for ; i < len(text); i++ {
+		switch c := text[i]; {
+		case c-'0' <= 9:
+			if digits++; digits > most {
+				return false
+			}
+			coefficient = coefficient*10 + int64(c-'0')
+			if point {
+				exp--
+			}
+		case c == '.' && !point && digits > 0:
+			point = true
+		case (c == 'e' || c == 'E') && digits > 0:
+			shift, ok := shortExponent(text[i+1:])
+			if !ok {
+				return false
+			}
+			exp += shift
+			i = len(text)
+		default:
+			return false
+		}
+	}
+	if digits == 0 || text[len(text)-1] == '.' {
+		return false
+	}
+	d.SetFinite(coefficient, int32(exp))
+	d.Negative = negative
+	return true
+}
+
+func shortExponent(text []byte) (int, bool) {
+	negative := len(text) > 0 && text[0] == '-'
+	if negative || len(text) > 0 && text[0] == '+' {
+		text = text[1:]
+	}
+	if len(text) == 0 || len(text) > 2 {
+		return 0, false
+	}
+	n := 0
+	for _, c := range text {
+		if c-'0' > 9 {
+			return 0, false
+		}
+		n = n*10 + int(c-'0')
+	}
+	if negative {
+		n = -n
+	}
+	return n, true
 }
 
 // exponentWithin looks at a number's exponent before it is turned into digits.

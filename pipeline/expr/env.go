@@ -74,9 +74,10 @@ func (e *Env) at(row int) {
 	e.row = b.Slots[at : at+b.Stride : at+b.Stride]
 	e.rec = &b.Records[row]
 	e.steps, e.bytes = e.limits.Steps, e.limits.Bytes
-	e.stack = e.stack[:0]
-	e.scratch = e.scratch[:0]
-	e.err = nil
+	if e.err != nil {
+		// What failed has left things as they were then.
+		e.stack, e.scratch, e.err = e.stack[:0], e.scratch[:0], nil
+	}
 }
 
 func (e *Env) arena() *connectors.Arena { return &e.batch.Arena }
@@ -149,11 +150,16 @@ func (e *Env) condition(s *site, v connectors.Value) truth {
 	return unknown
 }
 
-func (e *Env) unwanted(p *Program, k connectors.Kind) connectors.Value {
-	if k <= connectors.Null {
-		return e.failf(p.root, KindNull, "%s is null, but must be %s; write `?? …` to give it a value", p.root.name, p.want)
+// missed is why v is no value of the program.
+func (e *Env) missed(p *Program, v connectors.Value) *EvalError {
+	switch k := v.Kind(); {
+	case k == failed:
+	case k <= connectors.Null:
+		e.failf(p.root, KindNull, "%s is null, but must be %s; `?? …` gives it a value", p.root.name, p.want)
+	default:
+		e.failf(p.root, KindType, "%s is %s, but must be %s", p.root.name, article(k), p.want)
 	}
-	return e.failf(p.root, KindType, "%s is %s, but must be %s", p.root.name, article(k), p.want)
+	return e.err
 }
 
 // article is the kind's name in a sentence.

@@ -125,29 +125,25 @@ func (p *Program) Native() bool { return p.native }
 func (p *Program) Eval(e *Env, b *connectors.Batch, row int) (connectors.Value, *EvalError) {
 	e.enter(p, b)
 	e.at(row)
-	v := p.value(e)
-	if v.Kind() == failed {
-		return connectors.Value{}, e.err
+	v := p.run(e)
+	if p.misses(v) {
+		return connectors.Value{}, e.missed(p, v)
 	}
 	return v, nil
 }
 
-func (p *Program) value(e *Env) connectors.Value {
-	v := p.run(e)
-	if p.want&(1<<v.Kind()) == 0 && v.Kind() != failed {
-		return e.unwanted(p, v.Kind())
-	}
-	return v
-}
+// misses reports whether v is no value that the program may have: a failure or
+// one of another kind.
+func (p *Program) misses(v connectors.Value) bool { return p.want&(1<<(v.Kind()&31)) == 0 }
 
 // Filter keeps the rows of sel for which the condition is true, in place. For
 // each row that has no value it calls fail and leaves the row out.
 func (p *Program) Filter(e *Env, b *connectors.Batch, sel []uint16, fail func(row uint16, err *EvalError)) []uint16 {
 	e.enter(p, b)
-	kept := sel[:0]
+	kept, test := sel[:0], p.cond
 	for _, row := range sel {
 		e.at(int(row))
-		switch p.cond(e) {
+		switch test(e) {
 		case yes:
 			kept = append(kept, row)
 		case no:
@@ -162,15 +158,15 @@ func (p *Program) Filter(e *Env, b *connectors.Batch, sel []uint16, fail func(ro
 // rows that have a value, in place. For each other row it calls fail.
 func (p *Program) Fill(e *Env, b *connectors.Batch, sel []uint16, slot int, fail func(row uint16, err *EvalError)) []uint16 {
 	e.enter(p, b)
-	ok := sel[:0]
+	ok, run := sel[:0], p.run
 	for _, row := range sel {
 		e.at(int(row))
-		v := p.value(e)
-		if v.Kind() == failed {
-			fail(row, e.err)
+		v := run(e)
+		if p.misses(v) {
+			fail(row, e.missed(p, v))
 			continue
 		}
-		b.Slots[int(row)*b.Stride+slot] = v
+		e.row[slot] = v
 		ok = append(ok, row)
 	}
 	return ok

@@ -62,6 +62,7 @@ func magnitude(a int64) uint64 {
 	return uint64(a)
 }
 
+// floatOp is + - * and /, small enough to be inlined.
 func floatOp(op operator, a, b float64) float64 {
 	switch op {
 	case opAdd:
@@ -70,10 +71,8 @@ func floatOp(op operator, a, b float64) float64 {
 		return a - b
 	case opMul:
 		return a * b
-	case opDiv:
-		return a / b
 	}
-	return math.Pow(a, b)
+	return a / b
 }
 
 // arith is every operator on all kinds of operands.
@@ -160,6 +159,9 @@ func (e *Env) floatArith(o *operands, a, b connectors.Value) connectors.Value {
 	}
 	if o.op == opDiv && y == 0 {
 		return e.zero(o)
+	}
+	if o.op == opPow {
+		return connectors.FloatValue(math.Pow(x, y))
 	}
 	return connectors.FloatValue(floatOp(o.op, x, y))
 }

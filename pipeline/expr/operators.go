@@ -2,6 +2,7 @@ package expr
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/expr-lang/expr/ast"
 
@@ -205,23 +206,20 @@ func arithGeneral(o *operands, l, r fn) fn {
 
 // arithConstant is + - * / with a number on the right that the text fixes.
 func arithConstant(o *operands, l *node, k connectors.Value) fn {
-	op, run, slot := o.op, l.run, l.slot
-	switch k.Kind() {
-	case connectors.Float:
-		f := k.Float()
-		if op == opDiv && f == 0 {
-			return nil
-		}
-		if slot >= 0 {
-			run = nil
-		}
+	switch {
+	case k.Kind() == connectors.Float && (o.op != opDiv || k.Float() != 0):
+		return arithFloat(o, l, k)
+	case k.Kind() == connectors.Int && o.op != opDiv:
+		return arithInt(o, l, k)
+	}
+	return nil
+}
+
+func arithFloat(o *operands, l *node, k connectors.Value) fn {
+	op, run, slot, f := o.op, l.run, l.slot, k.Float()
+	if slot < 0 {
 		return func(e *Env) connectors.Value {
-			var v connectors.Value
-			if run == nil {
-				v = e.row[slot]
-			} else {
-				v = run(e)
-			}
+			v := run(e)
 			switch v.Kind() {
 			case connectors.Float:
 				return connectors.FloatValue(floatOp(op, v.Float(), f))
@@ -230,23 +228,48 @@ func arithConstant(o *operands, l *node, k connectors.Value) fn {
 			}
 			return e.arith(o, v, k)
 		}
-	case connectors.Int:
-		if op == opDiv {
-			return nil
+	}
+	return func(e *Env) connectors.Value {
+		v := &e.row[slot]
+		switch v.Kind() {
+		case connectors.Float:
+			return connectors.FloatValue(floatOp(op, v.Float(), f))
+		case connectors.Int:
+			return connectors.FloatValue(floatOp(op, float64(v.Int()), f))
 		}
-		i, f := k.Int(), float64(k.Int())
+		return e.arith(o, *v, k)
+	}
+}
+
+func arithInt(o *operands, l *node, k connectors.Value) fn {
+	op, run, i, f := o.op, l.run, k.Int(), float64(k.Int())
+	if op == opSub && i != math.MinInt64 {
+		minus := -i
 		return func(e *Env) connectors.Value {
 			v := run(e)
-			switch v.Kind() {
-			case connectors.Int:
-				return e.intOp(o, v.Int(), i)
-			case connectors.Float:
-				return connectors.FloatValue(floatOp(op, v.Float(), f))
+			if v.Kind() == connectors.Int {
+				if s, ok := addInt(v.Int(), minus); ok {
+					return connectors.IntValue(s)
+				}
 			}
 			return e.arith(o, v, k)
 		}
 	}
-	return nil
+	return func(e *Env) connectors.Value {
+		v := run(e)
+		switch v.Kind() {
+		case connectors.Int:
+			if op == opAdd {
+				if s, ok := addInt(v.Int(), i); ok {
+					return connectors.IntValue(s)
+				}
+			}
+			return e.intOp(o, v.Int(), i)
+		case connectors.Float:
+			return connectors.FloatValue(floatOp(op, v.Float(), f))
+		}
+		return e.arith(o, v, k)
+	}
 }
 
 func (c *compiler) conditional(n *ast.ConditionalNode) *node {
