@@ -224,6 +224,23 @@ func TestSinkAcceptsAModelSink(t *testing.T) {
 	TestSink(t, func(*testing.T) Sink { return model(none) })
 }
 
+func TestChaosAcceptsAModelSink(t *testing.T) {
+	TestSinkChaos(t, 5, func(*testing.T, uint64) Chaos { return Chaos{Sink: model(none)} })
+}
+
+func TestChaosFindsPlantedFaults(t *testing.T) {
+	for _, f := range []fault{losesFailed, neverRevokes, abortsOnClose, repeats, reorders} {
+		t.Run(string(f), func(t *testing.T) {
+			for seed := range uint64(20) {
+				if runChaos(Chaos{Sink: model(f)}, seed) != nil {
+					return
+				}
+			}
+			t.Errorf("no run finds a sink that %s", f)
+		})
+	}
+}
+
 func TestSinkFindsEachPlantedFault(t *testing.T) {
 	for _, f := range []fault{
 		losesFailed, keepsRows, publishesEarly, repeats, neverRevokes, abortsOnClose,

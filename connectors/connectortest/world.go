@@ -60,23 +60,30 @@ func (w *world) start(ctx context.Context, from *snapshot, subtasks int) (*proce
 	if from != nil {
 		restored.Subtasks, p.next = from.Prepared, from.Next
 	}
-	if err := sink.Open(ctx, p.env(subtasks)); err != nil {
-		return nil, fmt.Errorf("open: %w", err)
-	}
-	if err := p.resolve(ctx, from); err != nil {
-		return nil, err
-	}
-	if err := sink.Start(ctx, restored); err != nil {
-		return nil, fmt.Errorf("start: %w", err)
-	}
-	for i := range subtasks {
-		wr, err := sink.Writer(i)
-		if err != nil {
-			return nil, fmt.Errorf("make writer %d: %w", i, err)
-		}
-		p.writers = append(p.writers, wr)
+	if err := p.open(ctx, from, restored, subtasks); err != nil {
+		return nil, errors.Join(err, p.stop())
 	}
 	return p, nil
+}
+
+func (p *process) open(ctx context.Context, from *snapshot, restored connectors.Restored, subtasks int) error {
+	if err := p.sink.Open(ctx, p.env(subtasks)); err != nil {
+		return fmt.Errorf("open: %w", err)
+	}
+	if err := p.resolve(ctx, from); err != nil {
+		return err
+	}
+	if err := p.sink.Start(ctx, restored); err != nil {
+		return fmt.Errorf("start: %w", err)
+	}
+	for i := range subtasks {
+		w, err := p.sink.Writer(i)
+		if err != nil {
+			return fmt.Errorf("make writer %d: %w", i, err)
+		}
+		p.writers = append(p.writers, w)
+	}
+	return nil
 }
 
 func (p *process) env(subtasks int) connectors.SinkEnv {

@@ -10,7 +10,8 @@ import (
 // The name of a file is <pipeline>-<sink>-g<g>-<n>-<subtask>-<seq>.<ext>: the
 // generation that wrote it, the checkpoint that was next when it was begun, and a
 // count within the writer's life. A generation is never used twice, so neither is
-// a name.
+// a name. In the order of g, n and seq, as numbers, the files hold the records of
+// each partition in their order.
 
 // namePrefix begins the names of one sink's files. Hyphens in the sink's name are
 // doubled: the last odd run of hyphens is then the separator (a pipeline's name

@@ -59,8 +59,10 @@ func newWriter(s *Sink, subtask int) *writer {
 	}
 	w.life, w.end = context.WithCancel(context.Background())
 	for i := subtask; i < len(s.restored); i += s.env.Subtasks {
+		w.seq = i
 		w.adopt(s.restored[i])
 	}
+	w.seq = len(s.restored) // after all restored files, whoever has them
 	return w
 }
 
