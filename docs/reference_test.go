@@ -159,6 +159,9 @@ func defaultText(v reflect.Value) string {
 	case fmt.Stringer:
 		text = x.String()
 	default:
+		if v.Kind() == reflect.Struct {
+			return "" // its meaning tells
+		}
 		text = fmt.Sprint(x)
 	}
 	if strings.HasSuffix(text, "m0s") {
