@@ -210,16 +210,46 @@ func describeWitness(w witness, seen bool) string {
 	return fmt.Sprintf("checkpoint %d of generation %d", w.Number, w.Generation)
 }
 
-// Witness implements connectors.Committer.
+// Witness implements connectors.Committer. A commit that the cluster has accepted
+// and is still carrying out is waited for.
 func (t *txnSet) Witness(ctx context.Context) (connectors.CheckpointID, bool, error) {
 	var w witness
 	var ok bool
 	err := t.conn.ask(ctx, t.dials, "read the witness in group "+t.group(), func(ctx context.Context) error {
-		var err error
-		w, _, ok, err = t.readWitness(ctx, t.group())
+		err := t.settled(ctx)
+		if err == nil {
+			w, _, ok, err = t.readWitness(ctx, t.group())
+		}
 		return err
 	})
 	return w.CheckpointID, ok, err
+}
+
+// settled waits until no transaction of the pipeline is being committed.
+func (t *txnSet) settled(ctx context.Context) error {
+	ids := make([]string, 0, len(t.slots))
+	for _, s := range t.slots {
+		ids = append(ids, s.id)
+	}
+	for wait := 5 * time.Millisecond; ; wait = min(2*wait, time.Second) {
+		got, err := kadm.NewClient(t.admin).DescribeTransactions(ctx, ids...)
+		if err != nil {
+			return err
+		}
+		ending := false
+		for _, d := range got {
+			if d.Err != nil && !errors.Is(d.Err, kerr.TransactionalIDNotFound) {
+				return d.Err
+			}
+			ending = ending || d.State == "PrepareCommit"
+		}
+		if !ending {
+			return nil
+		}
+		if err := pause(ctx, wait); err != nil {
+			return err
+		}
+	}
 }
 
 // Revoke implements connectors.Committer: it takes over all transactional ids of

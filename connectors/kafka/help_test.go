@@ -134,6 +134,17 @@ func wantSet(t testing.TB, what string, got, want []string) {
 	}
 }
 
+// wantTopic waits until a reader of committed records finds exactly want: the
+// broker answers a commit before its markers are written.
+func wantTopic(t testing.TB, what string, brokers []string, topic string, want []string) {
+	t.Helper()
+	got := stored(t, brokers, topic, kgo.ReadCommitted())
+	for deadline := time.Now().Add(5 * time.Second); len(got) < len(want) && time.Now().Before(deadline); {
+		got = stored(t, brokers, topic, kgo.ReadCommitted())
+	}
+	wantSet(t, what, got, want)
+}
+
 func difference(got, want []string) string {
 	count := map[string]int{}
 	for _, v := range want {
@@ -314,4 +325,14 @@ func topicRune(r rune) rune {
 		return r
 	}
 	return '-'
+}
+
+// wantText fails unless the message holds each of the texts.
+func wantText(t testing.TB, err error, texts ...string) {
+	t.Helper()
+	for _, text := range texts {
+		if err == nil || !strings.Contains(err.Error(), text) {
+			t.Errorf("error %q lacks %q", err, text)
+		}
+	}
 }

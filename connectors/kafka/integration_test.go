@@ -23,3 +23,9 @@ func TestSinkOnKafka(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { c.run(t, real(t)) })
 	}
 }
+
+func TestSourceOnKafka(t *testing.T) {
+	for _, c := range sourceCases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, real(t)) })
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -94,6 +95,9 @@ func (s *source) groupOffsets(ctx context.Context, adm *kadm.Client, kind startK
 	var out kadm.Offsets
 	err := s.conn.ask(ctx, s.dials, "fetch offsets of group "+s.cfg.Group, func(ctx context.Context) error {
 		got, err := adm.FetchOffsetsForTopics(ctx, s.cfg.Group, topics...)
+		if errors.Is(err, kerr.GroupIDNotFound) {
+			return nil // nothing committed yet
+		}
 		if err == nil {
 			err = got.Error()
 		}

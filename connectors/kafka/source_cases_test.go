@@ -1,0 +1,535 @@
+package kafka
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kgo"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// sourceCases hold on the embedded broker and on a real one.
+var sourceCases = []struct {
+	name string
+	run  func(t *testing.T, brokers []string)
+}{
+	{"all records with key, headers, time and position", allRecords},
+	{"positions continue where a reader stopped", continued},
+	{"until latest ends before what comes later", untilLatest},
+	{"aborted records and markers at the end do not hang a bounded read", trailingMarkers},
+	{"only markers and aborted records end at once", onlyAborted},
+	{"read_uncommitted sees aborted records", uncommittedRead},
+	{"start by timestamp, offsets, latest and group", starts},
+	{"a missing offset is an error that names the range", missingOffset},
+	{"a missing offset goes on where the policy says", missingOffsetPolicy},
+	{"a topic that was created anew is refused", topicRecreated},
+	{"a topic that was created anew while running is refused", topicRecreatedWhileRunning},
+	{"new partitions are found and read from their beginning", newPartitions},
+	{"a topic that does not exist is refused with the nearest name", topicUnknown},
+	{"a known topic that is gone keeps its positions", knownTopicGone},
+	{"a cancelled poll loses nothing", cancelledPoll},
+	{"an empty topic ends at once", emptyTopic},
+	{"committed offsets stand in the group", groupOffsets},
+	{"every codec is read", codecs},
+}
+
+func config(brokers []string, change func(*SourceConfig), topics ...string) *SourceConfig {
+	c := newSourceConfig().(*SourceConfig)
+	c.Brokers, c.Topics = brokers, topics
+	if change != nil {
+		change(c)
+	}
+	return c
+}
+
+func splitsOf(t testing.TB, s connectors.Source, restored []connectors.Split) []connectors.Split {
+	t.Helper()
+	splits, err := s.Splits(testContext(t), restored)
+	if err != nil {
+		t.Fatalf("splits: %v", err)
+	}
+	return splits
+}
+
+func readerOf(t testing.TB, s connectors.Source, splits []connectors.Split) connectors.Reader {
+	t.Helper()
+	r, err := s.Reader(connectors.ReaderEnv{Subtasks: 1, Budget: 64 << 20, Batches: connectors.NewBatchPool(8)}, splits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func newTestSource(t testing.TB, brokers []string, change func(*SourceConfig), topics ...string) *source {
+	s := newSource(config(brokers, change, topics...))
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// drain reads until n values have come, or to the end where n is negative, and
+// returns them with the positions after them.
+func drain(t testing.TB, r connectors.Reader, splits []connectors.Split, n int) (values []string, at []connectors.Split) {
+	t.Helper()
+	ctx := testContext(t)
+	next := make([]int64, len(splits))
+	for i := range splits {
+		next[i] = splits[i].Offset
+	}
+	for n < 0 || len(values) < n {
+		b, err := r.Poll(ctx)
+		if err == io.EOF && n < 0 {
+			break
+		}
+		if err != nil {
+			t.Fatalf("poll: %v, after %d values", err, len(values))
+		}
+		for i := range b.Records {
+			values = append(values, string(b.Records[i].Value))
+		}
+		if b.Next < next[b.Split] {
+			t.Fatalf("position of split %d went back from %d to %d", b.Split, next[b.Split], b.Next)
+		}
+		next[b.Split] = b.Next
+		b.Recycle()
+	}
+	for i := range next {
+		at = append(at, r.Position(i, next[i]))
+	}
+	return values, at
+}
+
+// readBounded reads a source with until: latest to its end.
+func readBounded(t testing.TB, brokers []string, change func(*SourceConfig), topics ...string) []string {
+	t.Helper()
+	s := newTestSource(t, brokers, func(c *SourceConfig) {
+		c.Until = Until{kind: startLatest}
+		if change != nil {
+			change(c)
+		}
+	}, topics...)
+	splits := splitsOf(t, s, nil)
+	r := readerOf(t, s, splits)
+	defer r.Close()
+	values, at := drain(t, r, splits, -1)
+	for _, sp := range at {
+		if sp.Offset != sp.Until {
+			t.Errorf("split %s ended at %d, not at %d", sp.ID, sp.Offset, sp.Until)
+		}
+	}
+	return values
+}
+
+func allRecords(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	at := time.UnixMilli(1700000000123)
+	records := []*kgo.Record{
+		{Topic: in, Key: []byte("k"), Value: []byte("v"), Timestamp: at, Headers: []kgo.RecordHeader{{Key: "a", Value: []byte("1")}, {Key: "a", Value: nil}}},
+		{Topic: in, Timestamp: at},
+		{Topic: in, Key: []byte{}, Value: []byte{}, Timestamp: at},
+	}
+	if err := client(t, brokers).ProduceSync(testContext(t), records...).FirstErr(); err != nil {
+		t.Fatal(err)
+	}
+	s := newTestSource(t, brokers, nil, in)
+	splits := splitsOf(t, s, nil)
+	r := readerOf(t, s, splits)
+	defer r.Close()
+	var got []connectors.Record
+	for len(got) < len(records) {
+		b, err := r.Poll(testContext(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, b.Records...) // not recycled: still read below
+	}
+	first, tombstone, empty := got[0], got[1], got[2]
+	if string(first.Key) != "k" || string(first.Value) != "v" || first.Time != at.UnixMilli() || first.Offset != 0 ||
+		first.Origin.Topic != in || first.Origin.Partition != 0 {
+		t.Errorf("record %+v of %+v", first, first.Origin)
+	}
+	if len(first.Headers) != 2 || first.Headers[0].Key != "a" || string(first.Headers[0].Value) != "1" || first.Headers[1].Value != nil {
+		t.Errorf("headers %+v", first.Headers)
+	}
+	if !tombstone.Tombstone() || tombstone.Key != nil || tombstone.Offset != 1 {
+		t.Errorf("tombstone %+v", tombstone)
+	}
+	if empty.Tombstone() || len(empty.Value) != 0 || empty.Key == nil {
+		t.Errorf("empty value %+v", empty)
+	}
+}
+
+func continued(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 2, nil)
+	cl := manual(t, brokers)
+	send(t, cl, in, 0, numbers(0, 3000)...)
+	send(t, cl, in, 1, numbers(3000, 6000)...)
+	s := newTestSource(t, brokers, nil, in)
+	splits := splitsOf(t, s, nil)
+	r := readerOf(t, s, splits)
+	first, at := drain(t, r, splits, 2500)
+	r.Close()
+
+	later := newTestSource(t, brokers, nil, in)
+	splits = splitsOf(t, later, at)
+	r = readerOf(t, later, splits)
+	defer r.Close()
+	second, _ := drain(t, r, splits, 6000-len(first))
+	wantSet(t, "both readers", append(first, second...), numbers(0, 6000))
+}
+
+func untilLatest(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	cl := manual(t, brokers)
+	send(t, cl, in, 0, numbers(0, 10)...)
+	s := newTestSource(t, brokers, func(c *SourceConfig) { c.Until = Until{kind: startLatest} }, in)
+	splits := splitsOf(t, s, nil)
+	send(t, cl, in, 0, numbers(10, 20)...)
+	splits = splitsOf(t, s, splits) // a restart keeps the end
+	r := readerOf(t, s, splits)
+	defer r.Close()
+	values, at := drain(t, r, splits, -1)
+	wantSet(t, "values", values, numbers(0, 10))
+	if at[0].Offset != 10 {
+		t.Errorf("ended at %d, want 10", at[0].Offset)
+	}
+}
+
+// transact writes values in a transaction of their own.
+func transact(t testing.TB, brokers []string, topic string, how kgo.TransactionEndTry, values ...string) {
+	t.Helper()
+	cl := manual(t, brokers, kgo.TransactionalID("tx-"+topic))
+	ctx := testContext(t)
+	if err := cl.BeginTransaction(); err != nil {
+		t.Fatal(err)
+	}
+	send(t, cl, topic, 0, values...)
+	if err := cl.EndTransaction(ctx, how); err != nil {
+		t.Fatal(err)
+	}
+	// The end is answered before its markers are written.
+	adm := kadm.NewClient(cl)
+	for ctx.Err() == nil {
+		ends, err := adm.ListEndOffsets(ctx, topic)
+		stable, serr := adm.ListCommittedOffsets(ctx, topic)
+		a, _ := ends.Lookup(topic, 0)
+		b, _ := stable.Lookup(topic, 0)
+		if err == nil && serr == nil && a.Offset == b.Offset {
+			return
+		}
+	}
+	t.Fatal("the markers were not written")
+}
+
+func trailingMarkers(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	transact(t, brokers, in, kgo.TryCommit, numbers(0, 5)...)
+	transact(t, brokers, in, kgo.TryAbort, "x", "y")
+	transact(t, brokers, in, kgo.TryCommit, numbers(5, 9)...)
+	transact(t, brokers, in, kgo.TryAbort, "z")
+	wantSet(t, "values", readBounded(t, brokers, nil, in), numbers(0, 9))
+}
+
+func onlyAborted(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	transact(t, brokers, in, kgo.TryAbort, "x", "y")
+	if got := readBounded(t, brokers, nil, in); len(got) != 0 {
+		t.Errorf("values %v", got)
+	}
+	// An end in the middle of aborted records.
+	got := readBounded(t, brokers, func(c *SourceConfig) {
+		c.Until = Until{kind: startOffsets, offsets: map[string]int64{splitID(in, 0): 1}}
+	}, in)
+	if len(got) != 0 {
+		t.Errorf("values %v", got)
+	}
+}
+
+func uncommittedRead(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	transact(t, brokers, in, kgo.TryAbort, "x", "y")
+	got := readBounded(t, brokers, func(c *SourceConfig) { c.Isolation = readUncommitted }, in)
+	wantSet(t, "values", got, []string{"x", "y"})
+}
+
+func starts(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	cl := client(t, brokers)
+	ctx := testContext(t)
+	for i := range 10 {
+		r := &kgo.Record{Topic: in, Value: []byte("v"), Timestamp: time.UnixMilli(1700000000000 + int64(i)*1000)}
+		if err := cl.ProduceSync(ctx, r).FirstErr(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(in, 0, 4, -1)
+	if err := kadm.NewClient(cl).CommitAllOffsets(ctx, "g-"+in, offsets); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name  string
+		start any
+		group string
+		want  int64
+	}{
+		{"earliest", "earliest", "", 0},
+		{"latest", "latest", "", 10},
+		{"timestamp", map[string]any{"timestamp": "2023-11-14T22:13:23Z"}, "", 3},
+		{"timestamp beyond the end", map[string]any{"timestamp": int64(1900000000000)}, "", 10},
+		{"offsets", map[string]any{"offsets": map[string]any{in + "/0": int64(7)}}, "", 7},
+		{"group", "group", "g-" + in, 4},
+		{"group without offsets", "group", "none-" + in, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := newTestSource(t, brokers, func(cfg *SourceConfig) {
+				cfg.Group = c.group
+				if err := cfg.Start.UnmarshalConfig(c.start); err != nil {
+					t.Fatal(err)
+				}
+			}, in)
+			splits := splitsOf(t, s, nil)
+			if len(splits) != 1 || splits[0].Offset != c.want || splits[0].Until != -1 {
+				t.Errorf("splits %+v, want one at %d", splits, c.want)
+			}
+		})
+	}
+	s := newTestSource(t, brokers, func(c *SourceConfig) {
+		c.Start = Start{kind: startOffsets, offsets: map[string]int64{in + "/9": 1}}
+	}, in)
+	if _, err := s.Splits(ctx, nil); !connectors.IsPermanent(err) {
+		t.Errorf("start at a partition that does not exist: %v", err)
+	}
+}
+
+// trimmed is a topic with 20 records of which the first 10 are deleted.
+func trimmed(t *testing.T, brokers []string) (string, []connectors.Split) {
+	in := topic(t, brokers, 1, nil)
+	send(t, manual(t, brokers), in, 0, numbers(0, 20)...)
+	s := newTestSource(t, brokers, nil, in)
+	splits := splitsOf(t, s, nil)
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(in, 0, 10, -1)
+	if _, err := kadm.NewClient(client(t, brokers)).DeleteRecords(testContext(t), offsets); err != nil {
+		t.Fatal(err)
+	}
+	splits[0].Offset = 3
+	return in, splits
+}
+
+func missingOffset(t *testing.T, brokers []string) {
+	in, restored := trimmed(t, brokers)
+	s := newTestSource(t, brokers, nil, in)
+	splits := splitsOf(t, s, restored)
+	r := readerOf(t, s, splits)
+	defer r.Close()
+	_, err := r.Poll(testContext(t))
+	if !errors.Is(err, connectors.ErrMissingOffset) || !connectors.IsPermanent(err) {
+		t.Fatalf("poll: %v, want a permanent ErrMissingOffset", err)
+	}
+	wantText(t, err, in, "partition 0", "wanted 3", "available 10 to 20", "on_missing_offset")
+}
+
+func missingOffsetPolicy(t *testing.T, brokers []string) {
+	in, restored := trimmed(t, brokers)
+	s := newTestSource(t, brokers, func(c *SourceConfig) { c.OnMissingOffset = "earliest" }, in)
+	splits := splitsOf(t, s, restored)
+	r := readerOf(t, s, splits)
+	values, _ := drain(t, r, splits, 10)
+	r.Close()
+	wantSet(t, "earliest", values, numbers(10, 20))
+
+	s = newTestSource(t, brokers, func(c *SourceConfig) { c.OnMissingOffset = "latest" }, in)
+	r = readerOf(t, s, restored)
+	defer r.Close()
+	b, err := r.Poll(testContext(t))
+	if err != nil || len(b.Records) != 0 || b.Next != 20 {
+		t.Errorf("latest: %v, position %+v, want a move to 20 without records", err, b)
+	}
+	b.Recycle()
+}
+
+func recreate(t *testing.T, brokers []string, name string) {
+	t.Helper()
+	ctx := testContext(t)
+	adm := kadm.NewClient(client(t, brokers))
+	if _, err := adm.DeleteTopic(ctx, name); err != nil {
+		t.Fatal(err)
+	}
+	for ctx.Err() == nil { // deletion goes on in the background
+		if _, err := adm.CreateTopic(ctx, 1, 1, nil, name); err == nil {
+			return
+		}
+	}
+	t.Fatal("the topic cannot be created anew")
+}
+
+func topicRecreated(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	s := newTestSource(t, brokers, nil, in)
+	splits := splitsOf(t, s, nil)
+	recreate(t, brokers, in)
+	later := newTestSource(t, brokers, nil, in)
+	_, err := later.Splits(testContext(t), splits)
+	if !connectors.IsPermanent(err) {
+		t.Fatalf("splits: %v, want a permanent error", err)
+	}
+	wantText(t, err, in, "created anew")
+}
+
+func topicRecreatedWhileRunning(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	send(t, manual(t, brokers), in, 0, "one")
+	s := newTestSource(t, brokers, nil, in)
+	splits := splitsOf(t, s, nil)
+	r := readerOf(t, s, splits)
+	defer r.Close()
+	drain(t, r, splits, 1)
+	recreate(t, brokers, in)
+	send(t, manual(t, brokers), in, 0, "two")
+	for ctx := testContext(t); ; {
+		b, err := r.Poll(ctx)
+		if err != nil {
+			if !connectors.IsPermanent(err) {
+				t.Errorf("poll: %v, want a permanent error", err)
+			}
+			wantText(t, err, in, "created anew")
+			return
+		}
+		if len(b.Records) > 0 {
+			t.Fatalf("read %q of the new topic", b.Records[0].Value)
+		}
+		b.Recycle()
+	}
+}
+
+func newPartitions(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	send(t, manual(t, brokers), in, 0, "skipped")
+	s := newTestSource(t, brokers, func(c *SourceConfig) {
+		c.Start = Start{kind: startLatest}
+		c.Discover = connectors.TimeSpan(time.Nanosecond)
+	}, in)
+	splits := splitsOf(t, s, nil)
+	r := readerOf(t, s, splits)
+	defer r.Close()
+	ctx := testContext(t)
+	if _, err := kadm.NewClient(client(t, brokers)).UpdatePartitions(ctx, 3, in); err != nil {
+		t.Fatal(err)
+	}
+	send(t, manual(t, brokers), in, 2, "early in 2")
+	fresh, err := s.Discover(ctx, splits)
+	for ; err == nil && len(fresh) < 2 && ctx.Err() == nil; fresh, err = s.Discover(ctx, splits) {
+	}
+	if err != nil || len(fresh) != 2 || fresh[1].ID != splitID(in, 2) || fresh[1].Offset != 0 {
+		t.Fatalf("discovered %+v, %v; want partitions 1 and 2 at 0", fresh, err)
+	}
+	if err := r.Add(fresh); err != nil {
+		t.Fatal(err)
+	}
+	values, _ := drain(t, r, append(splits, fresh...), 1)
+	wantSet(t, "values", values, []string{"early in 2"})
+
+	bounded := newTestSource(t, brokers, func(c *SourceConfig) { c.Until = Until{kind: startLatest} }, in)
+	if got := splitsOf(t, bounded, splits); len(got) != 1 {
+		t.Errorf("a bounded run takes a later partition: %+v", got)
+	}
+}
+
+func topicUnknown(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	s := newTestSource(t, brokers, nil, in+"s")
+	_, err := s.Splits(testContext(t), nil)
+	if !connectors.IsPermanent(err) {
+		t.Fatalf("splits: %v, want a permanent error", err)
+	}
+	wantText(t, err, in+"s", "does not exist", "did you mean "+in+"?")
+}
+
+func knownTopicGone(t *testing.T, brokers []string) {
+	in, other := topic(t, brokers, 1, nil), topic(t, brokers, 1, nil)
+	s := newTestSource(t, brokers, nil, in, other)
+	splits := splitsOf(t, s, nil)
+	for i := range splits {
+		splits[i].Offset = 7
+	}
+	adm := kadm.NewClient(client(t, brokers))
+	if _, err := adm.DeleteTopic(testContext(t), in); err != nil {
+		t.Fatal(err)
+	}
+	got := splitsOf(t, newTestSource(t, brokers, nil, in, other), splits)
+	if len(got) != 2 || got[0].Offset != 7 || got[1].Offset != 7 {
+		t.Errorf("splits %+v, want both at 7", got)
+	}
+}
+
+func cancelledPoll(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	s := newTestSource(t, brokers, nil, in)
+	splits := splitsOf(t, s, nil)
+	r := readerOf(t, s, splits)
+	defer r.Close()
+	cl := manual(t, brokers)
+	var got []string
+	for n := 0; len(got) < 200; n++ {
+		if n < 200 {
+			send(t, cl, in, 0, numbers(n, n+1)...)
+		}
+		ctx, cancel := context.WithTimeout(testContext(t), time.Duration(n%5)*time.Millisecond)
+		b, err := r.Poll(ctx)
+		cancel()
+		if err != nil {
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatal(err)
+			}
+			continue
+		}
+		for i := range b.Records {
+			got = append(got, string(b.Records[i].Value))
+		}
+		b.Recycle()
+	}
+	wantSet(t, "values", got, numbers(0, 200))
+}
+
+func emptyTopic(t *testing.T, brokers []string) {
+	if got := readBounded(t, brokers, nil, topic(t, brokers, 2, nil)); len(got) != 0 {
+		t.Errorf("values %v", got)
+	}
+}
+
+func groupOffsets(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	send(t, manual(t, brokers), in, 0, numbers(0, 5)...)
+	s := newTestSource(t, brokers, func(c *SourceConfig) { c.Group = "lag-" + in }, in)
+	splits := splitsOf(t, s, nil)
+	splits[0].Offset = 5
+	ctx := testContext(t)
+	if err := s.Committed(ctx, splits); err != nil {
+		t.Fatal(err)
+	}
+	got, err := kadm.NewClient(client(t, brokers)).FetchOffsets(ctx, "lag-"+in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, _ := got.Lookup(in, 0); o.At != 5 {
+		t.Errorf("group is at %d, want 5", o.At)
+	}
+}
+
+func codecs(t *testing.T, brokers []string) {
+	for name, codec := range map[string]kgo.CompressionCodec{
+		"none": kgo.NoCompression(), "gzip": kgo.GzipCompression(), "snappy": kgo.SnappyCompression(),
+		"lz4": kgo.Lz4Compression(), "zstd": kgo.ZstdCompression(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			in := topic(t, brokers, 1, nil)
+			send(t, manual(t, brokers, kgo.ProducerBatchCompression(codec)), in, 0, numbers(0, 5000)...)
+			wantSet(t, "values", readBounded(t, brokers, nil, in), numbers(0, 5000))
+		})
+	}
+}
