@@ -42,6 +42,11 @@ func (s *Store) byHand(ctx context.Context, sv *Survey, from string) (*candidate
 		return nil, fmt.Errorf("restore %s: %w", from, err)
 	}
 	c := &candidate{place: at, path: u.String(), number: m.Number, meta: m, committed: committed}
+	if job := path.Base(path.Dir(name)); own && m.Kind != Savepoint && path.Dir(path.Dir(name)) == s.pipeline && isJobID(job) {
+		if err := s.belongs(m, job, m.Number, name); err != nil {
+			return nil, refuseDamaged(from, err)
+		}
+	}
 	// A generation that nobody has taken here was counted on another storage.
 	c.foreign = m.Pipeline != s.pipeline || m.Generation > sv.Highest ||
 		m.Kind != Savepoint && (!own || name != s.in(m.Job, chkName(m.Number)))

@@ -198,11 +198,16 @@ func (s *Store) belongs(m *Metadata, job string, n uint64, dir string) error {
 	if m.Pipeline == s.pipeline && m.Job == job && m.Number == n {
 		return nil
 	}
+	return misplaced(m, dir)
+}
+
+func misplaced(m *Metadata, dir string) error {
 	return &DamageError{File: path.Join(dir, metadataName),
 		Err: fmt.Errorf("it is that of checkpoint %d of job %s of pipeline %s", m.Number, m.Job, m.Pipeline)}
 }
 
-// readMetadata reads and checks the metadata in a folder.
+// readMetadata reads and checks the metadata in a folder. In that of a checkpoint it
+// must be that checkpoint's.
 func readMetadata(ctx context.Context, f storage.FS, dir string) (*Metadata, error) {
 	name := path.Join(dir, metadataName)
 	data, err := readWhole(ctx, f, name, MaxMetadata)
@@ -215,6 +220,9 @@ func readMetadata(ctx context.Context, f storage.FS, dir string) (*Metadata, err
 			return nil, fmt.Errorf("read %s: %w", name, err)
 		}
 		return nil, &DamageError{File: name, Err: err}
+	}
+	if n, ok := parseChk(path.Base(dir)); ok && m.Kind != Savepoint && m.Number != n {
+		return nil, misplaced(m, dir)
 	}
 	return m, nil
 }
