@@ -64,11 +64,11 @@ func (e *jsonEncoder) Encode(rows *connectors.Rows, fail func(i int, err error))
 	}
 	e.arena = nil
 	if cap(e.words) > keepWords {
-		e.words = nil
+		e.words, e.program.ids, e.program.ops, e.program.order = nil, nil, nil, 0
 	}
 }
 
-// keepWords is how much of words is kept from batch to batch.
+// keepWords is the largest block that is kept from batch to batch.
 const keepWords = 1 << 16
 
 var nullLine = []byte("null")

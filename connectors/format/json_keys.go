@@ -2,7 +2,6 @@ package format
 
 import (
 	"encoding/binary"
-	"math"
 	"slices"
 )
 
@@ -22,22 +21,21 @@ type keyTable struct {
 
 type keyEntry struct {
 	text string // the name as written, with quotes and colon
-	// The first eight bytes of text and the last eight, for a fast comparison: of a
-	// shorter text mask leaves what it has.
-	first, mask, last uint64
-	id                int32 // noName if it is of no interest
-	next              int32 // entry that followed it last
+	// The first sixteen bytes of text, and masks for as many of them as it has.
+	words, masks [2]uint64
+	id           int32 // noName if it is of no interest
+	next         int32 // entry that followed it last
 }
 
 func newKeyEntry(text string, id int32) keyEntry {
-	var word [8]byte
-	e := keyEntry{text: text, id: id, mask: math.MaxUint64}
-	n := copy(word[:], text)
-	e.first = binary.LittleEndian.Uint64(word[:])
-	if n < 8 {
-		e.mask >>= 8 * (8 - n)
-	} else {
-		e.last = binary.LittleEndian.Uint64(bytesOf(text[len(text)-8:]))
+	var have, ask [16]byte
+	for i := range copy(have[:], text) {
+		ask[i] = 0xFF
+	}
+	e := keyEntry{text: text, id: id}
+	for i := range e.words {
+		e.words[i] = binary.LittleEndian.Uint64(have[8*i:])
+		e.masks[i] = binary.LittleEndian.Uint64(ask[8*i:])
 	}
 	return e
 }
@@ -64,17 +62,8 @@ func newKeyTable(names []string) keyTable {
 
 // at reports whether the entry's name and colon stand at i of b.
 func (e *keyEntry) at(b []byte, i int) bool {
-	n := len(e.text)
-	if i+8 > len(b) || i+n > len(b) {
-		return i+n <= len(b) && string(b[i:i+n]) == e.text
-	}
-	if binary.LittleEndian.Uint64(b[i:])&e.mask != e.first {
-		return false
-	}
-	if n <= 8 {
-		return true
-	}
-	return binary.LittleEndian.Uint64(b[i+n-8:]) == e.last && (n <= 16 || string(b[i+8:i+n]) == e.text[8:])
+	end := i + len(e.text)
+	return end <= len(b) && string(b[i:end]) == e.text
 }
 
 // find is the id of a name, given as its text.
@@ -93,7 +82,12 @@ func (t *keyTable) find(name []byte) int32 {
 func (t *keyTable) next(s *scanner, b []byte, i int, last int32) (entry, id int32, end int) {
 	if last >= 0 {
 		guess := t.entries[last].next
-		if e := &t.entries[guess]; e.at(b, i) {
+		e := &t.entries[guess]
+		if i+16 <= len(b) && len(e.text) <= 16 {
+			if binary.LittleEndian.Uint64(b[i:])&e.masks[0] == e.words[0] && binary.LittleEndian.Uint64(b[i+8:])&e.masks[1] == e.words[1] {
+				return guess, e.id, space(b, i+len(e.text))
+			}
+		} else if e.at(b, i) {
 			return guess, e.id, space(b, i+len(e.text))
 		}
 	}

@@ -1,7 +1,9 @@
 package format
 
 import (
+	"encoding/binary"
 	"math"
+	"math/bits"
 	"strconv"
 	"unsafe"
 
@@ -31,19 +33,35 @@ func (s *scanner) number(b []byte, i int) (v connectors.Value, end int) {
 	if negative {
 		i++
 	}
-	first, n := i, uint64(0)
-	for uint(i) < uint(len(b)) && b[i]-'0' <= 9 {
-		n = n*10 + uint64(b[i]-'0')
-		i++
+	if i+8 > len(b) {
+		return s.slowNumber(b, start)
 	}
-	digits := i - first
-	if digits == 0 || b[first] == '0' && digits > 1 || uint(i) < uint(len(b)) && numberByte[b[i]] || digits > 18 {
+	w := binary.LittleEndian.Uint64(b[i:])
+	free := 64 - bits.TrailingZeros64(noDigit(w))&^7 // bits that are not of digits
+	if free == 64 || b[i] == '0' && free < 56 {
+		return s.slowNumber(b, start)
+	}
+	n := eightDigits((w ^ ones*'0') << free)
+	end = i + 8 - free>>3
+	for free == 0 && uint(end) < uint(len(b)) && b[end]-'0' <= 9 {
+		n = n*10 + uint64(b[end]-'0')
+		end++
+	}
+	if end-i > 18 || uint(end) < uint(len(b)) && numberByte[b[end]] {
 		return s.slowNumber(b, start)
 	}
 	if negative {
 		n = -n
 	}
-	return connectors.IntValue(int64(n)), i
+	return connectors.IntValue(int64(n)), end
+}
+
+// eightDigits is the number of eight digits, the first one in the lowest byte, by
+// three multiplications. (D. Lemire, "Quickly parsing eight digits".)
+func eightDigits(w uint64) uint64 {
+	w = w*10 + w>>8
+	const pairs = 0x000000FF000000FF
+	return ((w&pairs)*(100+1000000<<32) + (w>>16&pairs)*(1+10000<<32)) >> 32
 }
 
 func (s *scanner) slowNumber(b []byte, start int) (v connectors.Value, end int) {

@@ -2,6 +2,7 @@ package format
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"unicode/utf8"
 )
 
@@ -140,7 +141,11 @@ func (s *scanner) skipNumber(b []byte, i int) int {
 	if s.full {
 		return s.checkNumber(b, i)
 	}
-	for i++; uint(i) < uint(len(b)) && numberByte[b[i]]; i++ {
+	if i++; i+8 <= len(b) {
+		i += bits.TrailingZeros64(noDigit(binary.LittleEndian.Uint64(b[i:]))) >> 3
+	}
+	for uint(i) < uint(len(b)) && numberByte[b[i]] {
+		i++
 	}
 	return i
 }
@@ -298,6 +303,12 @@ func quoteOrBackslash(w uint64) uint64 {
 }
 
 func control(w uint64) uint64 { return (w - ones*' ') &^ w & highs }
+
+// noDigit marks the first byte that is no digit.
+func noDigit(w uint64) uint64 {
+	d := w ^ (ones * '0')
+	return (d + ones*(0x80-10) | d) & highs
+}
 
 // validUTF8 checks text that is known to hold bytes beyond ASCII.
 func (s *scanner) validUTF8(b []byte, i, end int) bool {
