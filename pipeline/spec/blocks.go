@@ -115,7 +115,7 @@ func (l *loader) pickKind(b block, others []*entry, common []string, w kindWords
 	}
 	for _, e := range unknown {
 		if len(known) == 0 && len(unknown) == 1 {
-			l.fault(e.name, w.unknown, fmt.Sprintf("unknown %s %q in %s", w.noun, e.key, b.what), suggest(e.key, append(slices.Clone(w.kinds), common...)))
+			l.fault(e.name, w.unknown, fmt.Sprintf("unknown %s %q in %s", w.noun, e.key, b.what), w.suggest(e.key, common))
 			continue
 		}
 		l.fault(e.name, CodeUnknownKey, fmt.Sprintf("unknown key %q in %s", e.key, b.what), l.misplaced(e.key, known, common, w))
@@ -140,7 +140,15 @@ func (l *loader) misplaced(key string, known []*entry, common []string, w kindWo
 		}
 		return keySuggestion(key, common, "")
 	}
-	return suggest(key, append(slices.Clone(w.kinds), common...))
+	return w.suggest(key, common)
+}
+
+// suggest helps with a key that is neither a kind nor a common key.
+func (w kindWords) suggest(key string, common []string) string {
+	if c := nearest(key, append(slices.Clone(w.kinds), common...)); c != "" {
+		return fmt.Sprintf("did you mean %q?", c)
+	}
+	return oneOf(w.kinds)
 }
 
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9_-]{1,100}$`)

@@ -91,3 +91,44 @@ func (c *Checkpoint) Validate() error {
 	}
 	return errors.Join(faults...)
 }
+
+// laterCheckpoint are settings that a later version brings, with the value
+// that changes nothing.
+var laterCheckpoint = map[string]string{"savepoints": "", "claim": "no", "local_recovery": "off", "state": "memory", "incremental": "false"}
+
+// checkpoint reads the block of that name.
+func (l *loader) checkpoint(root, n *node) {
+	c := &l.p.Checkpoint
+	*c = defaultCheckpoint()
+	at := root
+	if e := root.entry("checkpoint"); e != nil {
+		at = e.name
+	}
+	if n != nil && !n.bad {
+		now := *n
+		now.entries = nil
+		for i := range n.entries {
+			e := &n.entries[i]
+			without, later := laterCheckpoint[e.key]
+			switch {
+			case !later:
+				now.entries = append(now.entries, *e)
+			case !e.value.scalar() || e.value.text != without:
+				l.unavailable(e, e.key)
+			}
+		}
+		l.config(at, &now, c, "checkpoint")
+		for key, value := range map[string]string{"on_lost_commit": "accept_loss", "compression": "none"} {
+			if e := n.entry(key); e != nil && e.value.text == value {
+				l.unavailable(e, key+": "+value)
+			}
+		}
+		c.LostCommitWritten = n.get("on_lost_commit") != nil
+	}
+	if c.Storage == "" && n.get("storage") == nil && (n == nil || n.kind == mapNode || n.kind == nullNode) {
+		l.warn(at, CodeNoStorage, "checkpoints live in memory only, so that a new start of the program begins anew", "add checkpoint: {storage: \"file:///path\"}")
+	}
+	if c.Retained == 1 {
+		l.warn(n.get("retained"), CodeRetainOne, "with one checkpoint kept there is none to fall back to when it is damaged", "leave it out: 3 are kept by default")
+	}
+}

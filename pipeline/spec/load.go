@@ -7,6 +7,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"reflect"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -144,4 +145,30 @@ func (d *document) Validate() error {
 		})
 	}
 	return errors.Join(faults...)
+}
+
+// tests looks at the shape of the tests, which other commands run.
+func (l *loader) tests(n *node) {
+	if n == nil || n.bad || n.kind == nullNode {
+		return
+	}
+	if n.kind != listNode {
+		l.fault(n, CodeType, "tests must be a list, not "+n.words(), "start each test with `- name: …`")
+		return
+	}
+	for _, item := range n.items {
+		if item.bad {
+			continue
+		}
+		if item.kind != mapNode {
+			l.fault(item, CodeType, "a test takes keys with values, not "+item.words(), "its keys are name, input, expect")
+			continue
+		}
+		type keys struct {
+			Name   string `key:"name" required:"true" doc:"What the test shows."`
+			Input  *node  `key:"input" required:"true" doc:"Records of each source."`
+			Expect *node  `key:"expect" required:"true" doc:"What each sink gets."`
+		}
+		l.structure(item, item, reflect.ValueOf(&keys{}).Elem(), "test")
+	}
 }

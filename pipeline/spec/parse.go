@@ -215,7 +215,11 @@ func (r *reader) document(doc *ast.File) *node {
 		return nil
 	case 1:
 	default:
-		r.fault(CodeDocument, r.token(bodies[1].GetToken()), "a second YAML document starts here", "put each pipeline into a file of its own")
+		second := bodies[1].GetToken()
+		if m, ok := bodies[1].(*ast.MappingNode); ok && len(m.Values) > 0 {
+			second = m.Values[0].Key.GetToken()
+		}
+		r.fault(CodeDocument, r.token(second), "a second YAML document starts here", "put each pipeline into a file of its own")
 	}
 	n := r.convert(bodies[0])
 	if n.kind != mapNode {
@@ -266,5 +270,9 @@ func (r *reader) syntax(err error) {
 			break
 		}
 	}
-	r.fault(CodeSyntax, at, "the file is no valid YAML: "+msg, help)
+	what := "the file"
+	if r.file.flag {
+		what = "the value"
+	}
+	r.fault(CodeSyntax, at, what+" is no valid YAML: "+msg, help)
 }

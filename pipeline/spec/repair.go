@@ -89,12 +89,12 @@ func (r *reader) repairTag(text string, tk *token.Token) (string, bool) {
 	line := tk.Position.Line
 	prefix, value := splitLine(string(r.file.lineText(line)))
 	reason := fmt.Sprintf("%s is a tag of YAML here, not a text that starts with !", tk.Value)
-	if value == "" || !strings.HasPrefix(value, "!") || r.isRepaired(line) {
-		help := "quote the whole text: \"!…\""
-		if strings.HasPrefix(tk.Value, "!!") {
-			help = "remove it: types come from the keys"
-		}
-		r.fault(CodeTag, r.token(tk), reason, help)
+	switch {
+	case strings.HasPrefix(tk.Value, "!!"):
+		r.fault(CodeTag, r.token(tk), tk.Value+" is a tag of YAML, and pipelines have none", "remove it: types come from the keys")
+		return "", false
+	case value == "" || !strings.HasPrefix(value, "!") || r.isRepaired(line):
+		r.fault(CodeTag, r.token(tk), reason, `quote the whole text: "!…"`)
 		return "", false
 	}
 	return r.quoteValue(text, line, prefix, value, CodeTag, reason)
@@ -154,7 +154,12 @@ func misread(value string) string {
 			return fmt.Sprintf("YAML takes %s as a whole, and more follows", value[:end+1])
 		}
 		return ""
-	case '|', '>', '&', '*':
+	case '*', '&':
+		if strings.ContainsAny(value, " .([") {
+			return fmt.Sprintf("a text that starts with %c is an alias or anchor in YAML", c)
+		}
+		return ""
+	case '|', '>':
 		return ""
 	}
 	if strings.Contains(value, ": ") || strings.HasSuffix(value, ":") {
