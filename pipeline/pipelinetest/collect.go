@@ -1,0 +1,307 @@
+package pipelinetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// Target is what sinks of kind collect write to. It outlives crashes, as a
+// database would, and can be told to misbehave.
+type Target struct {
+	mu      sync.Mutex
+	rows    []Row
+	staged  map[string][]Row // by id of the committable
+	done    map[string]bool
+	witness connectors.CheckpointID
+	gen     uint64 // the newest generation that revoked
+	changed chan struct{}
+
+	// BeforeCommit, BeforeWrite and AfterCommit run before and after the steps of
+	// that name; their error is the step's. AfterCommit's error is a lost reply.
+	BeforeCommit, AfterCommit func(id connectors.CheckpointID) error
+	BeforeWrite               func(value string) error
+	// Refuse tells why a row is refused; empty takes it.
+	Refuse func(value string) string
+}
+
+// Row is one row that a sink was given.
+type Row struct {
+	Value     string
+	Key       string
+	Headers   map[string]string
+	Tombstone bool
+	Partition int32
+	Offset    int64
+}
+
+func newTarget() *Target {
+	return &Target{staged: map[string][]Row{}, done: map[string]bool{}, changed: make(chan struct{})}
+}
+
+// Rows are the published rows, in the order of their publication.
+func (t *Target) Rows() []Row {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Clone(t.rows)
+}
+
+// Values are the values of the published rows.
+func (t *Target) Values() []string {
+	var out []string
+	for _, r := range t.Rows() {
+		out = append(out, r.Value)
+	}
+	return out
+}
+
+// Lose drops everything that is prepared and not published.
+func (t *Target) Lose() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.staged)
+}
+
+// Await waits until n rows are published or ctx ends.
+func (t *Target) Await(ctx context.Context, n int) error {
+	for {
+		t.mu.Lock()
+		have, changed := len(t.rows), t.changed
+		t.mu.Unlock()
+		if have >= n {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d rows are published: %w", have, n, ctx.Err())
+		}
+	}
+}
+
+// collectConfig is the block of a collect sink.
+type collectConfig struct {
+	Name      string                  `key:"name" doc:"The test's name of the target." required:"true"`
+	Key       connectors.Expr         `key:"key" doc:"Key of the rows."`
+	Once      bool                    `key:"exactly_once" doc:"Publish by checkpoints; otherwise at once."`
+	Format    connectors.FormatConfig `key:"format" doc:"Format of the values."`
+	PrepareMS int64                   `key:"prepare_ms" doc:"How long a prepare takes."`
+}
+
+func init() {
+	for _, rows := range []bool{false, true} {
+		name := map[bool]string{false: "collect", true: "collect_rows"}[rows]
+		connectors.RegisterSink(connectors.SinkSpec{
+			Name: name, Doc: "Keeps rows for a test.", DeadLetterRows: rows,
+			NewConfig: func() any { return &collectConfig{Once: true} },
+			New: func(config any) (connectors.Sink, error) {
+				c := config.(*collectConfig)
+				s := &collectSink{config: c, target: targetOf(c.Name)}
+				if c.Once {
+					return &collectTwoPhase{s}, nil
+				}
+				return s, nil
+			},
+		})
+	}
+}
+
+type collectSink struct {
+	config *collectConfig
+	target *Target
+	env    connectors.SinkEnv
+}
+
+// collectTwoPhase is a collectSink that publishes by checkpoints.
+type collectTwoPhase struct{ *collectSink }
+
+func (s *collectSink) Guarantee() connectors.Guarantee {
+	if s.config.Once {
+		return connectors.ExactlyOnce
+	}
+	return connectors.AtLeastOnce
+}
+
+func (s *collectSink) Open(_ context.Context, env connectors.SinkEnv) error {
+	s.env = env
+	return nil
+}
+
+func (s *collectSink) Start(context.Context, connectors.Restored) error { return nil }
+
+func (s *collectSink) Writer(subtask int) (connectors.Writer, error) {
+	return &collectWriter{sink: s, subtask: subtask}, nil
+}
+
+func (s *collectSink) Close() error { return nil }
+
+// Committer implements connectors.TwoPhaseSink.
+func (s *collectTwoPhase) Committer() connectors.Committer { return (*collectCommitter)(s.collectSink) }
+
+type collectWriter struct {
+	sink    *collectSink
+	subtask int
+	rows    []Row
+}
+
+func (w *collectWriter) Write(_ context.Context, rows *connectors.Rows) error {
+	t := w.sink.target
+	var refused connectors.RowsError
+	for i := range rows.Len() {
+		rec := rows.Record(i)
+		row := Row{
+			Value: string(rows.Values[i]), Tombstone: rows.Values[i] == nil, Key: string(rec.Key), Offset: rec.Offset,
+			Headers: map[string]string{},
+		}
+		if rec.Origin != nil {
+			row.Partition = rec.Origin.Partition
+		}
+		if w.sink.config.Key.Set() && rows.DeadLetter == nil {
+			row.Key = rows.Slot(i, w.sink.config.Key.Slot).Text()
+		}
+		for _, h := range rec.Headers {
+			row.Headers[h.Key] = string(h.Value)
+		}
+		if t.BeforeWrite != nil {
+			if err := t.BeforeWrite(row.Value); err != nil {
+				return err
+			}
+		}
+		if t.Refuse != nil {
+			if reason := t.Refuse(row.Value); reason != "" {
+				refused.Rows = append(refused.Rows, connectors.RowError{Row: i, Reason: reason, Kind: "refused"})
+				continue
+			}
+		}
+		w.rows = append(w.rows, row)
+	}
+	if !w.sink.config.Once {
+		t.publish(w.rows)
+		w.rows = nil
+	}
+	if len(refused.Rows) > 0 {
+		return &refused
+	}
+	return nil
+}
+
+func (t *Target) publish(rows []Row) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.rows = append(t.rows, rows...)
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+func (w *collectWriter) Tick(context.Context, time.Time) error { return nil }
+func (w *collectWriter) Close() error                          { return nil }
+
+func (w *collectWriter) Barrier(_ context.Context, b connectors.Barrier) (connectors.Prepare, error) {
+	rows := w.rows
+	w.rows = nil
+	return func(ctx context.Context, _ connectors.CheckpointFiles) (connectors.Prepared, error) {
+		if d := time.Duration(w.sink.config.PrepareMS) * time.Millisecond; d > 0 {
+			select {
+			case <-time.After(d):
+			case <-ctx.Done():
+				return connectors.Prepared{}, ctx.Err()
+			}
+		}
+		if !w.sink.config.Once {
+			return connectors.Prepared{}, nil
+		}
+		id := fmt.Sprintf("%s-g%d-%d-%d", w.sink.env.Name, b.ID.Generation, b.ID.Number, w.subtask)
+		w.sink.target.stage(id, rows)
+		data, err := json.Marshal(id)
+		return connectors.Prepared{Committables: []connectors.Committable{{
+			Committer: (*collectCommitter)(w.sink).ID(), Checkpoint: b.ID, Empty: len(rows) == 0, Data: data,
+		}}}, err
+	}, nil
+}
+
+func (t *Target) stage(id string, rows []Row) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.staged[id] = rows
+}
+
+// collectCommitter publishes what was staged.
+type collectCommitter collectSink
+
+func (c *collectCommitter) ID() string    { return "collect/" + c.env.Name }
+func (c *collectCommitter) Expires() bool { return false }
+
+func (c *collectCommitter) Commit(_ context.Context, cm connectors.Committable, _ bool) error {
+	t := c.target
+	if t.BeforeCommit != nil {
+		if err := t.BeforeCommit(cm.Checkpoint); err != nil {
+			return err
+		}
+	}
+	var id string
+	if err := json.Unmarshal(cm.Data, &id); err != nil {
+		return connectors.Permanent(err)
+	}
+	if err := c.apply(id, cm.Checkpoint); err != nil {
+		return err
+	}
+	if t.AfterCommit != nil {
+		return t.AfterCommit(cm.Checkpoint)
+	}
+	return nil
+}
+
+func (c *collectCommitter) apply(id string, n connectors.CheckpointID) error {
+	t := c.target
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.done[id] {
+		return nil
+	}
+	if n.Generation < t.gen && t.staged[id] == nil {
+		return connectors.ErrFenced
+	}
+	rows, ok := t.staged[id]
+	if !ok {
+		return connectors.ErrLost
+	}
+	delete(t.staged, id)
+	t.done[id], t.witness = true, n
+	t.rows = append(t.rows, rows...)
+	close(t.changed)
+	t.changed = make(chan struct{})
+	return nil
+}
+
+func (c *collectCommitter) Witness(context.Context) (connectors.CheckpointID, bool, error) {
+	c.target.mu.Lock()
+	defer c.target.mu.Unlock()
+	return c.target.witness, c.target.witness.Number > 0, nil
+}
+
+func (c *collectCommitter) Revoke(_ context.Context, keep []connectors.Committable) error {
+	t := c.target
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.gen = c.env.Generation()
+	kept := map[string]bool{}
+	for _, cm := range keep {
+		var id string
+		if json.Unmarshal(cm.Data, &id) == nil {
+			kept[id] = true
+		}
+	}
+	for id := range t.staged {
+		if !kept[id] {
+			delete(t.staged, id)
+		}
+	}
+	return nil
+}
+
+func (c *collectCommitter) Done(connectors.CheckpointID) {}

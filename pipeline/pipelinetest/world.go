@@ -1,0 +1,147 @@
+// Package pipelinetest runs pipelines in memory: tests feed records in, crash and
+// restart the process's part, and look at what was published.
+package pipelinetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/sluice-etl/sluice/pipeline"
+	"github.com/sluice-etl/sluice/pipeline/spec"
+	_ "github.com/sluice-etl/sluice/storage/mem" // the worlds' checkpoints
+)
+
+// worlds finds the feeds and targets that configurations name: sources and sinks
+// are made by the engine from their configuration alone.
+var worlds struct {
+	sync.Mutex
+	feeds   map[string]*Feed
+	targets map[string]*Target
+	n       atomic.Int64
+}
+
+func feedOf(name string) *Feed {
+	worlds.Lock()
+	defer worlds.Unlock()
+	return worlds.feeds[name]
+}
+
+func targetOf(name string) *Target {
+	worlds.Lock()
+	defer worlds.Unlock()
+	if worlds.targets == nil {
+		worlds.targets = map[string]*Target{}
+	}
+	if worlds.targets[name] == nil {
+		worlds.targets[name] = newTarget()
+	}
+	return worlds.targets[name]
+}
+
+// World is a pipeline with all that is around it and outlives its crashes: feeds,
+// targets and checkpoint storage.
+type World struct {
+	t    testing.TB
+	id   string
+	yaml string
+	// Options are given to each run; Plan, Log and Stop are set by it.
+	Options pipeline.Options
+}
+
+// New makes a world of a pipeline file. In it, FEED and TARGET before a name stand
+// for feeds and targets of this world, and STORAGE for its checkpoint storage:
+// `source: {feed: {name: FEED-a}}`.
+func New(t testing.TB, yaml string) *World {
+	w := &World{t: t, id: fmt.Sprintf("w%d-", worlds.n.Add(1))}
+	w.yaml = strings.NewReplacer("FEED-", w.id, "TARGET-", w.id, "STORAGE", "mem://"+w.id+"checkpoints").Replace(yaml)
+	return w
+}
+
+// Feed is the feed of a name, made with a number of partitions if it is not there.
+func (w *World) Feed(name string, partitions int) *Feed {
+	worlds.Lock()
+	defer worlds.Unlock()
+	if worlds.feeds == nil {
+		worlds.feeds = map[string]*Feed{}
+	}
+	if worlds.feeds[w.id+name] == nil {
+		worlds.feeds[w.id+name] = newFeed(partitions)
+	}
+	return worlds.feeds[w.id+name]
+}
+
+// Target is the target of a name.
+func (w *World) Target(name string) *Target { return targetOf(w.id + name) }
+
+// Plan is the world's pipeline, planned; the test ends if the file has faults.
+func (w *World) Plan() *pipeline.Plan {
+	w.t.Helper()
+	p, _ := spec.Parse("test.yaml", []byte(w.yaml), spec.Options{})
+	plan := pipeline.NewPlan(p)
+	if faults := p.Diagnostics(); faults.HasErrors() {
+		var text strings.Builder
+		_ = faults.Print(&text, false)
+		w.t.Fatalf("the pipeline has faults:\n%s", text.String())
+	}
+	return plan
+}
+
+// errCrash is the cause of a context that ends as a crash would end a process.
+var errCrash = errors.New("crashed by the test")
+
+// Process is one run of the world's pipeline.
+type Process struct {
+	crash context.CancelCauseFunc
+	stop  chan struct{}
+	done  chan struct{}
+
+	summary *pipeline.Summary
+	err     error
+}
+
+// Start runs the pipeline beside the test.
+func (w *World) Start() *Process {
+	w.t.Helper()
+	ctx, crash := context.WithCancelCause(context.Background())
+	p := &Process{crash: crash, stop: make(chan struct{}), done: make(chan struct{})}
+	opts := w.Options
+	opts.Plan, opts.Stop = w.Plan(), p.stop
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	go func() {
+		defer close(p.done)
+		p.summary, p.err = pipeline.Run(ctx, opts)
+	}()
+	return p
+}
+
+// Run runs the pipeline until it ends by itself.
+func (w *World) Run() (*pipeline.Summary, error) {
+	w.t.Helper()
+	return w.Start().Wait()
+}
+
+// Wait waits for the end of the run.
+func (p *Process) Wait() (*pipeline.Summary, error) {
+	<-p.done
+	return p.summary, p.err
+}
+
+// Crash ends the run without a last checkpoint, and waits.
+func (p *Process) Crash() {
+	p.crash(errCrash)
+	<-p.done
+}
+
+// Stop asks the run to end after a last checkpoint, and waits.
+func (p *Process) Stop() (*pipeline.Summary, error) {
+	close(p.stop)
+	return p.Wait()
+}

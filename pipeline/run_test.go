@@ -1,0 +1,369 @@
+package pipeline_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline"
+	"github.com/sluice-etl/sluice/pipeline/pipelinetest"
+)
+
+const straight = `
+pipeline: straight
+parallelism: 2
+source: {feed: {name: FEED-in}}
+transforms:
+  - filter: n % 2 == 0
+  - set: {double: n * 2}
+sink: {collect: {name: TARGET-out}}
+checkpoint: {storage: STORAGE, interval: 100ms}
+`
+
+// fill appends records {"n": i} for i from first up to last, over all partitions.
+func fill(f *pipelinetest.Feed, partitions, first, last int) {
+	for i := first; i < last; i++ {
+		f.Append(i%partitions, fmt.Sprintf(`{"n": %d}`, i))
+	}
+}
+
+// wantEven are the rows that straight makes of fill, in no order.
+func wantEven(last int) []string {
+	var out []string
+	for i := 0; i < last; i += 2 {
+		out = append(out, fmt.Sprintf(`{"n": %d,"double":%d}`, i, 2*i))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func sorted(s []string) []string {
+	s = slices.Clone(s)
+	slices.Sort(s)
+	return s
+}
+
+func equal(t *testing.T, got, want []string) {
+	t.Helper()
+	if !slices.Equal(got, want) {
+		t.Errorf("got %d rows, want %d\n got: %s\nwant: %s", len(got), len(want), strings.Join(got, " "), strings.Join(want, " "))
+	}
+}
+
+func TestABoundedInputIsPublishedOnceAndTheJobIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed := w.Feed("in", 4)
+		fill(feed, 4, 0, 1000)
+		feed.End()
+		s, err := w.Run()
+		if err != nil || s.Outcome != pipeline.Finished {
+			t.Fatalf("outcome %s, error %v", s.Outcome, err)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantEven(1000))
+		if s.Counts.Read != 1000 || s.Counts.Written != 500 {
+			t.Errorf("counts are %+v", s.Counts)
+		}
+		if s, err = w.Run(); err != nil || s.Outcome != pipeline.AlreadyFinished || s.Counts.Read != 0 {
+			t.Errorf("a second run: outcome %s, %d read, error %v", s.Outcome, s.Counts.Read, err)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantEven(1000))
+	})
+}
+
+func TestCrashesLoseAndRepeatNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, n := w.Feed("in", 4), 0
+		for round := range 20 {
+			p := w.Start()
+			// Crash at another moment within the checkpoint's interval each time.
+			for range 3 {
+				fill(feed, 4, n, n+50)
+				n += 50
+				time.Sleep(time.Duration(17+round*13) * time.Millisecond)
+			}
+			p.Crash()
+		}
+		feed.End()
+		if _, err := w.Run(); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantEven(n))
+	})
+}
+
+func TestOrderWithinAPartitionIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed := w.Feed("in", 3)
+		fill(feed, 3, 0, 600)
+		p := w.Start()
+		time.Sleep(150 * time.Millisecond)
+		p.Crash()
+		fill(feed, 3, 600, 1200)
+		feed.End()
+		if _, err := w.Run(); err != nil {
+			t.Fatal(err)
+		}
+		last := map[int32]int64{}
+		for _, r := range w.Target("out").Rows() {
+			if at, seen := last[r.Partition]; seen && r.Offset <= at {
+				t.Fatalf("partition %d: offset %d after %d", r.Partition, r.Offset, at)
+			}
+			last[r.Partition] = r.Offset
+		}
+	})
+}
+
+func TestAFailingSourceRestartsFromTheLastCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed := w.Feed("in", 2)
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		fill(feed, 2, 100, 200)
+		feed.FailNext(errors.New("connection reset"))
+		time.Sleep(10 * time.Second)
+		feed.End()
+		s, err := p.Wait()
+		if err != nil || s.Restarts != 1 {
+			t.Fatalf("%d restarts, error %v", s.Restarts, err)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantEven(200))
+	})
+}
+
+func TestAFailingWriteRestartsAndCommitsOfACompletedCheckpointAreFinished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		tries := 0
+		out.BeforeCommit = func(connectors.CheckpointID) error {
+			if tries++; tries < 4 {
+				return errors.New("target is down")
+			}
+			return nil
+		}
+		failed := false
+		out.BeforeWrite = func(v string) error {
+			if strings.HasPrefix(v, `{"n": 150`) && !failed {
+				failed = true
+				return errors.New("broken pipe")
+			}
+			return nil
+		}
+		fill(feed, 2, 0, 200)
+		feed.End()
+		s, err := w.Run()
+		if err != nil || s.Restarts != 1 {
+			t.Fatalf("%d restarts, error %v", s.Restarts, err)
+		}
+		equal(t, sorted(out.Values()), wantEven(200))
+	})
+}
+
+func TestALostReplyToACommitPublishesOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		lost := map[connectors.CheckpointID]bool{}
+		out.AfterCommit = func(id connectors.CheckpointID) error {
+			if !lost[id] {
+				lost[id] = true
+				return errors.New("no reply")
+			}
+			return nil
+		}
+		for i := range 5 {
+			fill(feed, 2, i*40, i*40+40)
+			p := w.Start()
+			time.Sleep(130 * time.Millisecond)
+			p.Crash()
+		}
+		feed.End()
+		if _, err := w.Run(); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, sorted(out.Values()), wantEven(200))
+	})
+}
+
+func TestStopTakesALastCheckpointAndTheNextRunGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, strings.Replace(straight, "interval: 100ms", "interval: 1h", 1))
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(time.Second)
+		s, err := p.Stop()
+		if err != nil || s.Outcome != pipeline.Stopped {
+			t.Fatalf("outcome %s, error %v", s.Outcome, err)
+		}
+		equal(t, sorted(out.Values()), wantEven(100))
+		fill(feed, 2, 100, 150)
+		feed.End()
+		s, err = w.Run()
+		if err != nil || s.Counts.Read != 50 {
+			t.Fatalf("%d read, error %v", s.Counts.Read, err)
+		}
+		equal(t, sorted(out.Values()), wantEven(150))
+	})
+}
+
+func TestTheNewerOfTwoProcessesCommitsAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		older := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		newer := w.Start()
+		fill(feed, 2, 100, 200)
+		_, err := older.Wait()
+		if !errors.Is(err, connectors.ErrFenced) {
+			t.Errorf("the older process ended with %v", err)
+		}
+		feed.End()
+		if _, err := newer.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, sorted(out.Values()), wantEven(200))
+	})
+}
+
+func TestALostCommitStopsAndSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		var p *pipelinetest.Process
+		crashed := make(chan struct{})
+		out.BeforeCommit = func(connectors.CheckpointID) error {
+			select {
+			case <-crashed:
+			default:
+				close(crashed)
+				go p.Crash()
+			}
+			return errors.New("target is down")
+		}
+		p = w.Start()
+		<-crashed
+		_, _ = p.Wait()
+		out.BeforeCommit = nil
+		out.Lose()
+		s, err := w.Run()
+		var lost *pipeline.LostCommitError
+		if !errors.As(err, &lost) || !connectors.IsPermanent(err) {
+			t.Fatalf("outcome %s, error %v", s.Outcome, err)
+		}
+		if lost.Committer != "collect/sink" || lost.Checkpoint.Number == 0 {
+			t.Errorf("the error names %q, checkpoint %d", lost.Committer, lost.Checkpoint.Number)
+		}
+	})
+}
+
+func TestARestartStrategyGivesUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight+"restart: {fixed: {attempts: 2, delay: 1s}}\n")
+		w.Target("out").BeforeWrite = func(string) error { return errors.New("target is down") }
+		fill(w.Feed("in", 2), 2, 0, 10)
+		s, err := w.Run()
+		if err == nil || s.Restarts != 2 || !strings.Contains(err.Error(), "target is down") {
+			t.Errorf("%d restarts, error %v", s.Restarts, err)
+		}
+		if connectors.IsPermanent(err) {
+			t.Error("a fault of the infrastructure must not need a person")
+		}
+	})
+}
+
+func TestAPanicRestartsThePipeline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, once := w.Feed("in", 2), false
+		w.Target("out").BeforeWrite = func(string) error {
+			if !once {
+				once = true
+				panic("a bug")
+			}
+			return nil
+		}
+		fill(feed, 2, 0, 100)
+		feed.End()
+		s, err := w.Run()
+		if err != nil || s.Restarts != 1 {
+			t.Fatalf("%d restarts, error %v", s.Restarts, err)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantEven(100))
+	})
+}
+
+func TestNewPartitionsAreFoundWhileRunning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		w.Options.Discover = time.Second
+		feed, out := w.Feed("in", 1), w.Target("out")
+		fill(feed, 1, 0, 10)
+		p := w.Start()
+		time.Sleep(500 * time.Millisecond)
+		feed.Append(1, `{"n": 1000}`)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		if err := out.Await(ctx, 6); err != nil {
+			t.Error(err)
+		}
+		p.Crash()
+		feed.Append(1, `{"n": 1002}`)
+		feed.End()
+		if _, err := w.Run(); err != nil {
+			t.Fatal(err)
+		}
+		want := append(wantEven(10), `{"n": 1000,"double":2000}`, `{"n": 1002,"double":2004}`)
+		equal(t, sorted(out.Values()), sorted(want))
+	})
+}
+
+func TestRunFromACheckpointByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		feed.End()
+		if _, err := w.Run(); err != nil {
+			t.Fatal(err)
+		}
+		w.Options.From = "none"
+		s, err := w.Run()
+		if err != nil || s.Counts.Read != 100 {
+			t.Fatalf("%d read, error %v", s.Counts.Read, err)
+		}
+		equal(t, sorted(out.Values()), sorted(append(wantEven(100), wantEven(100)...)))
+	})
+}
+
+func TestWithoutStorageRestartsInTheProcessAreExact(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, strings.Replace(straight, "storage: STORAGE, ", "", 1))
+		feed := w.Feed("in", 2)
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		fill(feed, 2, 100, 200)
+		feed.FailNext(errors.New("connection reset"))
+		time.Sleep(10 * time.Second)
+		feed.End()
+		if s, err := p.Wait(); err != nil || s.Restarts != 1 {
+			t.Fatalf("%d restarts, error %v", s.Restarts, err)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantEven(200))
+	})
+}
