@@ -3,9 +3,11 @@ package expr
 import (
 	"fmt"
 	"slices"
+	"sort"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
+	"github.com/expr-lang/expr/parser/lexer"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -60,10 +62,12 @@ type compiler struct {
 	tombstone bool
 	vm        bool
 	fold      *Env
-	// extents and parts: of each node of the tree, and how many were compiled. The
+	// tokens of the text, the extent of each node of the tree, and how many were
+	// compiled. The
 	// parser shares nodes (a < b < c has b twice), so that nesting could make
 	// exponentially many.
 	extents map[ast.Node]extent
+	tokens  []lexer.Token
 	parts   int
 }
 
@@ -126,7 +130,45 @@ func (c *compiler) span(n ast.Node) (int, int) {
 	if x.from >= x.to {
 		return 0, len(c.text)
 	}
+	x = c.balanced(x)
 	return c.offset(x.from), c.offset(x.to)
+}
+
+// balanced widens an extent by the brackets that are open or closed in it: nodes
+// do not know where their brackets are.
+func (c *compiler) balanced(x extent) extent {
+	const most = 1000
+	first := sort.Search(len(c.tokens), func(i int) bool { return c.tokens[i].From >= x.from })
+	last, open, missing := first, 0, 0
+	for ; last < len(c.tokens) && c.tokens[last].To <= x.to && c.tokens[last].Kind != lexer.EOF; last++ {
+		if last-first > most {
+			return x
+		}
+		open += direction(c.tokens[last])
+		missing = max(missing, -open)
+	}
+	for i, open := last, open+missing; open > 0 && i < len(c.tokens); i++ {
+		if open += direction(c.tokens[i]); open == 0 {
+			x.to = c.tokens[i].To
+		}
+	}
+	for i := first - 1; missing > 0 && i >= 0; i-- {
+		if missing -= direction(c.tokens[i]); missing == 0 {
+			x.from = c.tokens[i].From
+		}
+	}
+	return x
+}
+
+// direction is 1 for a bracket that opens and -1 for one that closes.
+func direction(t lexer.Token) int {
+	switch {
+	case t.Kind != lexer.Bracket:
+		return 0
+	case strings.Contains("([{", t.Value):
+		return 1
+	}
+	return -1
 }
 
 // measure notes the extent of n and of all its parts.

@@ -19,7 +19,7 @@ func init() {
 		function{Function: doc("uniq(list list) list", "keeps the first of equal elements", `uniq([1, 2, 1])`, `[1,2]`), run1: uniq},
 		function{Function: doc("concat(lists list...) list", "joins lists", `concat([1], [2, 3])`, `[1,2,3]`), run: concatLists},
 		function{Function: doc("flatten(list list) list", "puts the elements of lists within a list in their place, however deeply nested", `flatten([1, [2, [3]]])`, `[1,2,3]`), run1: flatten},
-		function{Function: doc("sort(list list, order string?) list", "sorts the elements, in the order asc or desc", `sort([2, 3, 1], "desc")`, `[3,2,1]`), run: sort},
+		function{Function: doc("sort(list list, order string?) list", "sorts the elements, in the order asc or desc", `sort([2, 3, 1], "desc")`, `[3,2,1]`), run: sortList},
 	)
 }
 
@@ -225,7 +225,7 @@ func (b *builder) flat(e *Env, s *site, list connectors.Value, depth int) bool {
 	}
 }
 
-func sort(e *Env, s *site, args []connectors.Value) connectors.Value {
+func sortList(e *Env, s *site, args []connectors.Value) connectors.Value {
 	desc := false
 	if len(args) == 2 {
 		ok := false

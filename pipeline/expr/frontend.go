@@ -85,6 +85,7 @@ func (c *compiler) parse() (ast.Node, *Error) {
 	if err != nil {
 		return nil, c.syntax(err)
 	}
+	c.tokens = tokens
 	if fault := c.guard(tokens); fault != nil {
 		return nil, fault
 	}
@@ -156,11 +157,7 @@ func (c *compiler) guard(tokens []lexer.Token) *Error {
 		switch t.Kind {
 		case lexer.Bracket:
 			run = 0
-			if strings.Contains("([{", t.Value) {
-				open++
-			} else {
-				open--
-			}
+			open += direction(t)
 		case lexer.Operator:
 			switch t.Value {
 			case "!", "not", "-", "+":

@@ -42,11 +42,12 @@ func (c *compiler) foreignCall(at *site, name string, args []ast.Node) *node {
 	for i, a := range args {
 		x := c.compile(a)
 		names[i] = fmt.Sprintf("a%d", i)
-		// The zero value tells the checker the type; any would not be checked.
-		env[names[i]] = zeroOf(x.typ)
+		if zero := zeroOf(x.typ); zero != nil {
+			env[names[i]] = zero
+		}
 		parts[i], pure = x.run, pure && x.pure
 	}
-	program, err := exprlang.Compile(name+"("+strings.Join(names, ", ")+")", exprlang.Env(env))
+	program, err := exprlang.Compile(name+"("+strings.Join(names, ", ")+")", exprlang.Env(env), exprlang.AllowUndefinedVariables())
 	if err != nil {
 		msg, _, _ := strings.Cut(err.Error(), " (1:")
 		return c.errorf(at, "%s(): %s", name, msg)
@@ -58,6 +59,7 @@ func (c *compiler) foreignCall(at *site, name string, args []ast.Node) *node {
 	return &node{typ: Any, slot: -1, at: at, pure: pure, run: onStack(at, run, parts)}
 }
 
+// zeroOf tells expr-lang's checker a type that is known, by a value of it.
 func zeroOf(t Type) any {
 	k, ok := t.Kind()
 	if !ok {
