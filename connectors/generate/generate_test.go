@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/connectortest"
 )
 
 func config(change func(*Config)) Config {
@@ -206,4 +207,20 @@ func TestPollDoesNotAllocate(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations a batch", n)
 	}
+}
+
+func TestGenerateKeepsTheContract(t *testing.T) {
+	c := config(func(c *Config) { c.Count, c.Partitions = 9001, 3 })
+	want := map[string][]string{}
+	r, splits := open(t, c, nil)
+	for at, v := range drain(t, r) {
+		id := splits[at.partition].ID
+		if want[id] == nil {
+			want[id] = make([]string, splits[at.partition].Until)
+		}
+		want[id][at.offset] = strings.TrimPrefix(v, "|")
+	}
+	connectortest.TestSource(t, func(*testing.T) connectortest.Source {
+		return connectortest.Source{New: func() (connectors.Source, error) { return New(c) }, Want: want}
+	})
 }
