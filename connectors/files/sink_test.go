@@ -1,9 +1,9 @@
 package files
 
 import (
-	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -94,19 +94,22 @@ func readLines(path string) ([]string, error) {
 		return nil, err
 	}
 	defer f.Close()
-	sc := bufio.NewScanner(f)
-	if strings.HasSuffix(path, ".gz") {
-		z, err := gzip.NewReader(f)
+	data, err := decompressed(path, f)
+	if err != nil || len(data) == 0 {
+		return nil, err
+	}
+	return strings.Split(strings.TrimSuffix(string(data), "\n"), "\n"), nil
+}
+
+func decompressed(name string, r io.Reader) ([]byte, error) {
+	if strings.HasSuffix(name, ".gz") {
+		z, err := gzip.NewReader(r)
 		if err != nil {
 			return nil, err
 		}
-		sc = bufio.NewScanner(z)
+		r = z
 	}
-	var lines []string
-	for sc.Scan() {
-		lines = append(lines, sc.Text())
-	}
-	return lines, sc.Err()
+	return io.ReadAll(r)
 }
 
 func TestFileSinkKeepsTheContract(t *testing.T) {

@@ -1,0 +1,189 @@
+package files
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/storage"
+	"github.com/sluice-etl/sluice/storage/mem"
+)
+
+// prepared stages one file and returns its committable.
+func prepared(b *bench, value string) connectors.Committable {
+	b.t.Helper()
+	b.write(value)
+	p, err := b.prepare(true)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return p.Committables[len(p.Committables)-1]
+}
+
+func TestAFileThatAReaderTookIsLoggedAndDone(t *testing.T) {
+	b := newBench(t, mem.New(), nil)
+	c := prepared(b, "1")
+	commit := b.sink.Committer().Commit
+	if err := commit(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := commit(t.Context(), c, true); err != nil || b.logged.Len() != 0 {
+		t.Errorf("again: %v, logged %s", err, b.logged.String())
+	}
+	if err := b.sink.fs.Remove(t.Context(), b.visible()...); err != nil {
+		t.Fatal(err)
+	}
+	if err := commit(t.Context(), c, true); err != nil || !strings.Contains(b.logged.String(), "p-s-g5-1-0-1.jsonl") {
+		t.Errorf("when it was taken: %v, logged %s", err, b.logged.String())
+	}
+}
+
+func TestAForeignFileOfThatNameStopsThePipeline(t *testing.T) {
+	for _, c := range []struct {
+		name, text string
+		permanent  bool
+	}{
+		{"of another size", "somebody's\n", true},
+		{"of the same size, from a publication cut short", "1\n", false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBench(t, mem.New(), nil)
+			com := prepared(b, "1")
+			if err := storage.WriteFile(t.Context(), b.sink.fs, "p-s-g5-1-0-1.jsonl", []byte(c.text)); err != nil {
+				t.Fatal(err)
+			}
+			err := b.sink.Committer().Commit(t.Context(), com, false)
+			if c.permanent != (connectors.IsPermanent(err) && errors.Is(err, fs.ErrExist)) {
+				t.Errorf("got %v", err)
+			}
+			if got := b.lines(); !slices.Equal(got, []string{strings.TrimSpace(c.text)}) {
+				t.Errorf("the file is now %q", got)
+			}
+			staged, err := b.sink.fs.Staged(t.Context(), "")
+			if err != nil || len(staged) != map[bool]int{true: 1}[c.permanent] {
+				t.Errorf("staged %+v, %v", staged, err)
+			}
+		})
+	}
+}
+
+func stage(t *testing.T, f storage.FS, name string) storage.Staged {
+	t.Helper()
+	w, err := f.Stage(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestRevokeTakesOnlyOlderFilesOfThisSinkThatNothingHolds(t *testing.T) {
+	b := newBench(t, mem.New(), nil) // pipeline p, sink s, generation 5
+	store := b.sink.fs
+	for _, name := range []string{
+		"p-s-g5-1-0-1.jsonl", "p-s-g6-1-0-1.jsonl", // this and a newer owner's
+		"p-s2-g1-1-0-1.jsonl", "p2-s-g1-1-0-1.jsonl", "q-p-s-g1-1-0-1.jsonl", // other sinks and pipelines
+		"p-s-g1.jsonl", "p-s-gx-1-0-1.jsonl", "p-s-g1-1-0-1", "sub/p-s-g1-1-0-1.jsonl", "other", // not of this form
+	} {
+		stage(t, store, name)
+	}
+	held := stage(t, store, "p-s-g3-9-0-1.jsonl")
+	stage(t, store, "p-s-g4-10-0-1.jsonl")
+	stage(t, store, "p-s-g4-10-1-2.jsonl.gz")
+	before, err := store.Staged(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := json.Marshal(committableData{Files: []storage.Staged{held}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	keep := []connectors.Committable{
+		{Committer: "file/s", Data: data},
+		{Committer: "file/s", Empty: true},
+		{Committer: "kafka", Data: json.RawMessage(`"not ours"`)},
+	}
+	if err := b.sink.Committer().Revoke(t.Context(), keep); err != nil {
+		t.Fatal(err)
+	}
+	after, err := store.Staged(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var gone []string
+	for _, s := range before {
+		if !slices.Contains(after, s) {
+			gone = append(gone, s.Name)
+		}
+	}
+	if !slices.Equal(gone, []string{"p-s-g4-10-0-1.jsonl", "p-s-g4-10-1-2.jsonl.gz"}) {
+		t.Errorf("revoked %q", gone)
+	}
+}
+
+func TestRevokeStopsWhereACommittableCannotBeRead(t *testing.T) {
+	b := newBench(t, mem.New(), nil)
+	stage(t, b.sink.fs, "p-s-g3-9-0-1.jsonl")
+	keep := []connectors.Committable{{Committer: "file/s", Data: json.RawMessage(`[]`)}}
+	if err := b.sink.Committer().Revoke(t.Context(), keep); !connectors.IsPermanent(err) {
+		t.Errorf("got %v", err)
+	}
+	if staged, err := b.sink.fs.Staged(t.Context(), ""); err != nil || len(staged) != 1 {
+		t.Errorf("staged %+v, %v", staged, err)
+	}
+}
+
+func TestNoTwoSinksShareAName(t *testing.T) {
+	label := rapid.StringMatching(`[a-c]([a-c-]{0,4}[a-c])?`) // a DNS label
+	sink := rapid.StringMatching(`[a-c0-9_-]{1,6}`)
+	rapid.Check(t, func(t *rapid.T) {
+		p, q := label.Draw(t, "pipeline"), label.Draw(t, "other pipeline")
+		s, r := sink.Draw(t, "sink"), sink.Draw(t, "other sink")
+		name := fileName(namePrefix(p, s), 12, 3, 4, 5, extPlain)
+		if g, ok := nameGeneration(namePrefix(p, s), name); !ok || g != 12 {
+			t.Fatalf("%s is not recognised by its own sink", name)
+		}
+		if _, ok := nameGeneration(namePrefix(q, r), name); ok && (p != q || s != r) {
+			t.Fatalf("%s of pipeline %s, sink %s is taken for one of pipeline %s, sink %s", name, p, s, q, r)
+		}
+	})
+}
+
+func TestRestoreRefusesStateThatItCannotRead(t *testing.T) {
+	for _, raw := range []string{`[]`, `{"open":{"segments":[],"ext":"parquet"}}`} {
+		s, err := NewSink(sinkConfig("mem://x", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = s.Start(context.Background(), connectors.Restored{Subtasks: []connectors.Prepared{{State: json.RawMessage(raw)}}})
+		if !connectors.IsPermanent(err) {
+			t.Errorf("%s: %v", raw, err)
+		}
+	}
+}
+
+func TestFileSinkRefusesWrongKeys(t *testing.T) {
+	c := sinkConfig("hdfs://h/x", func(c *SinkConfig) {
+		c.Compression, c.Format.Name = "lz4", "xml"
+		c.Roll = Roll{Size: 1, Age: -1, Records: -1, Inactivity: -1}
+	})
+	err := c.Validate()
+	for _, want := range []string{"path:", "hdfs:", "compression:", "format:", "roll.size:", "roll.age:", "roll.records:", "roll.inactivity:"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is not in %v", want, err)
+		}
+	}
+	if err := (&SinkConfig{}).Validate(); err == nil || !strings.Contains(err.Error(), "path: is missing") {
+		t.Errorf("without a path: %v", err)
+	}
+}
