@@ -60,6 +60,11 @@ func createTopic(t *testing.T, topic string) {
 	if _, err := admin.CreateTopic(t.Context(), partitions, -1, nil, topic); err != nil {
 		t.Fatalf("create topic %s: %v", topic, err)
 	}
+	// The controller answers before the brokers know.
+	eventually(t, patience, "a leader for each partition", func() bool {
+		topics, err := admin.ListTopics(t.Context(), topic)
+		return err == nil && topics[topic].Err == nil && len(topics[topic].Partitions.Numbers()) == partitions
+	})
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 		defer cancel()
@@ -140,6 +145,7 @@ func (l *ledger) feed(t *testing.T, perSecond, total int) (stop func()) {
 type check struct {
 	have                          [partitions][]bool
 	last                          [partitions]int
+	at                            [partitions]string // where the last one stood
 	duplicated, disordered, alien int
 	example                       string
 }
@@ -153,28 +159,30 @@ func (l *ledger) check() *check {
 	return c
 }
 
-// take notes one record that came out, where seen is what the pipeline made of it.
-func (c *check) take(p, n, seen int) {
+// take notes one record that came out at a place, where seen is what the pipeline made of it.
+func (c *check) take(p, n, seen int, place string) {
 	switch {
 	case p < 0 || p >= partitions || n < 0 || n >= len(c.have[p]) || seen != n+1:
 		c.alien++
-		c.note("no such record", p, n)
+		c.note("no such record", p, n, place)
 		return
 	case c.have[p][n]:
 		c.duplicated++
-		c.note("twice", p, n)
+		c.note("twice", p, n, place)
 		return
 	case n < c.last[p]:
 		c.disordered++
-		c.note("out of order", p, n)
+		c.note("out of order", p, n, fmt.Sprintf("%s, after number %d at %s", place, c.last[p], c.at[p]))
 	}
 	c.have[p][n] = true
-	c.last[p] = max(c.last[p], n)
+	if n > c.last[p] {
+		c.last[p], c.at[p] = n, place
+	}
 }
 
-func (c *check) note(what string, p, n int) {
+func (c *check) note(what string, p, n int, place string) {
 	if c.example == "" {
-		c.example = fmt.Sprintf("%s: partition %d, number %d", what, p, n)
+		c.example = strings.TrimSpace(fmt.Sprintf("%s: partition %d, number %d %s", what, p, n, place))
 	}
 }
 
@@ -184,7 +192,7 @@ func (c *check) lost() int {
 		for n, there := range have {
 			if !there {
 				lost++
-				c.note("lost", p, n)
+				c.note("lost", p, n, "")
 			}
 		}
 	}
@@ -211,14 +219,14 @@ func TestCheckFindsWhatIsWrong(t *testing.T) {
 		"everything once": {[]record{{0, 0, 1}, {1, 0, 1}, {0, 1, 2}}, nil},
 		"lost":            {[]record{{0, 0, 1}, {1, 0, 1}}, errors.New("1 lost, 0 duplicated, 0 out of order, 0 that were never written (lost: partition 0, number 1)")},
 		"twice":           {[]record{{0, 0, 1}, {0, 0, 1}, {1, 0, 1}, {0, 1, 2}}, errors.New("0 lost, 1 duplicated, 0 out of order, 0 that were never written (twice: partition 0, number 0)")},
-		"out of order":    {[]record{{0, 1, 2}, {0, 0, 1}, {1, 0, 1}}, errors.New("0 lost, 0 duplicated, 1 out of order, 0 that were never written (out of order: partition 0, number 0)")},
+		"out of order":    {[]record{{0, 1, 2}, {0, 0, 1}, {1, 0, 1}}, errors.New("0 lost, 0 duplicated, 1 out of order, 0 that were never written (out of order: partition 0, number 0 , after number 1 at)")},
 		"never written":   {[]record{{0, 0, 1}, {0, 1, 2}, {1, 0, 1}, {2, 0, 1}}, errors.New("0 lost, 0 duplicated, 0 out of order, 1 that were never written (no such record: partition 2, number 0)")},
 		"wrongly changed": {[]record{{0, 0, 1}, {0, 1, 1}, {1, 0, 1}}, errors.New("1 lost, 0 duplicated, 0 out of order, 1 that were never written (no such record: partition 0, number 1)")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := l.check()
 			for _, r := range tc.out {
-				c.take(r.p, r.n, r.seen)
+				c.take(r.p, r.n, r.seen, "")
 			}
 			if got := c.result(); fmt.Sprint(got) != fmt.Sprint(tc.want) {
 				t.Errorf("got  %v\nwant %v", got, tc.want)

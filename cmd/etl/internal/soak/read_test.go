@@ -31,15 +31,23 @@ type result struct {
 	Seen int `json:"seen"`
 }
 
-// takeLines gives every line of r, a JSON object each, to the check.
-func (c *check) takeLines(r io.Reader) error {
+// takeLines gives every line of r to the check: a JSON object each, with
+// where it stands before it or else the place given.
+func (c *check) takeLines(r io.Reader, place string) error {
 	lines := bufio.NewScanner(r)
-	for lines.Scan() {
+	for n := 1; lines.Scan(); n++ {
+		where, text, found := strings.Cut(lines.Text(), "{")
+		if !found {
+			return fmt.Errorf("line %q holds no object", lines.Text())
+		}
 		got := result{P: -1}
-		if err := json.Unmarshal(lines.Bytes(), &got); err != nil {
+		if err := json.Unmarshal([]byte("{"+text), &got); err != nil {
 			return fmt.Errorf("line %q: %w", lines.Text(), err)
 		}
-		c.take(got.P, got.N, got.Seen)
+		if where == "" {
+			where = place + " line " + strconv.Itoa(n)
+		}
+		c.take(got.P, got.N, got.Seen, where)
 	}
 	return lines.Err()
 }
@@ -50,7 +58,8 @@ func (c *check) readTopic(t *testing.T, topic string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), kafkaScript, "tool", "org.apache.kafka.tools.consumer.ConsoleConsumer",
 		"--bootstrap-server", strings.Join(brokers(t), ","), "--topic", topic, "--from-beginning",
-		"--isolation-level", "read_committed", "--timeout-ms", "5000")
+		"--isolation-level", "read_committed", "--timeout-ms", "5000",
+		"--formatter-property", "print.partition=true", "--formatter-property", "print.offset=true")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()
@@ -60,7 +69,7 @@ func (c *check) readTopic(t *testing.T, topic string) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	readErr := c.takeLines(out)
+	readErr := c.takeLines(out, topic)
 	// Its exit code tells of the time-out that ends every reading.
 	_ = cmd.Wait()
 	if readErr != nil || !strings.Contains(errs.String(), "Processed a total of") {
@@ -85,7 +94,7 @@ func (c *check) readFiles(t *testing.T, dir string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		err = c.takeLines(f)
+		err = c.takeLines(f, filepath.Base(name))
 		_ = f.Close()
 		if err != nil {
 			t.Fatalf("read %s: %v", name, err)
