@@ -244,20 +244,18 @@ func TestALostCommitStopsAndSaysSo(t *testing.T) {
 		w := pipelinetest.New(t, straight)
 		feed, out := w.Feed("in", 2), w.Target("out")
 		fill(feed, 2, 0, 100)
-		var p *pipelinetest.Process
-		crashed := make(chan struct{})
+		reached := make(chan struct{})
 		out.BeforeCommit = func(connectors.CheckpointID) error {
 			select {
-			case <-crashed:
+			case <-reached:
 			default:
-				close(crashed)
-				go p.Crash()
+				close(reached)
 			}
 			return errors.New("target is down")
 		}
-		p = w.Start()
-		<-crashed
-		_, _ = p.Wait()
+		p := w.Start()
+		<-reached
+		p.Crash()
 		out.BeforeCommit = nil
 		out.Lose()
 		s, err := w.Run()

@@ -119,13 +119,13 @@ func equalTo(at *site, l, r *node) cond {
 	left, right := l.run, r.run
 	k, fixed := r.constant()
 	switch {
-	case fixed && k.Kind() == connectors.String && l.slot >= 0:
+	case fixed && k.Kind() == connectors.String && len(k.Raw())>>scanShift == 0 && l.slot >= 0:
 		slot, text := l.slot, k.Text()
 		return func(e *Env) truth {
 			v := e.row[slot]
 			return truthOf(v.Kind() == connectors.String && v.Text() == text)
 		}
-	case fixed && k.Kind() == connectors.String:
+	case fixed && k.Kind() == connectors.String && len(k.Raw())>>scanShift == 0:
 		text := k.Text()
 		return func(e *Env) truth {
 			v := left(e)
@@ -158,7 +158,7 @@ func equalTo(at *site, l, r *node) cond {
 			return unknown
 		}
 		b := right(e)
-		if a.Kind() == connectors.String && b.Kind() == connectors.String {
+		if a.Kind() == connectors.String && b.Kind() == connectors.String && len(a.Raw())>>scanShift == 0 {
 			return truthOf(a.Text() == b.Text())
 		}
 		return e.equals(at, a, b)
@@ -168,9 +168,11 @@ func equalTo(at *site, l, r *node) cond {
 // set is a constant list that `in` looks into.
 type set struct {
 	texts map[string]struct{}
-	ints  map[int64]struct{}
-	few   []int64            // the ints where they are few
-	rest  []connectors.Value // what is neither text nor int
+	// longest is the length of the longest text: no longer one is worth hashing.
+	longest int
+	ints    map[int64]struct{}
+	few     []int64            // the ints where they are few
+	rest    []connectors.Value // what is neither text nor int
 }
 
 const fewInts = 8
@@ -186,6 +188,7 @@ func newSet(list connectors.Value, a *connectors.Arena) *set {
 		switch v := elementOf(raw, a); v.Kind() {
 		case connectors.String:
 			s.texts[v.Text()] = struct{}{}
+			s.longest = max(s.longest, len(v.Text()))
 		case connectors.Int:
 			s.ints[v.Int()] = struct{}{}
 			s.few = append(s.few, v.Int())
@@ -202,6 +205,9 @@ func newSet(list connectors.Value, a *connectors.Arena) *set {
 func (s *set) has(e *Env, at *site, v connectors.Value) truth {
 	switch v.Kind() {
 	case connectors.String:
+		if len(v.Raw()) > s.longest || !e.read(at, v) {
+			return truthOr(e.err)
+		}
 		if _, ok := s.texts[v.Text()]; ok {
 			return yes
 		}
@@ -237,6 +243,13 @@ func (s *set) hasInt(i int64) bool {
 		}
 	}
 	return false
+}
+
+func truthOr(err *EvalError) truth {
+	if err != nil {
+		return unknown
+	}
+	return no
 }
 
 // in compiles `x in list`, `name in map` and `n in 1..9`.
@@ -304,6 +317,9 @@ func (e *Env) within(s, hs *site, v, holder connectors.Value) truth {
 		if v.Kind() != connectors.String {
 			return no
 		}
+		if !e.read(s, holder) {
+			return unknown
+		}
 		_, ok := format.Lookup(holder.Raw(), v.Text(), e.arena())
 		return truthOf(ok)
 	case connectors.List:
@@ -311,6 +327,9 @@ func (e *Env) within(s, hs *site, v, holder connectors.Value) truth {
 		return unknown
 	default:
 		e.failf(hs, KindType, "`in` looks into a list or a map, and %s is %s", hs.name, article(holder.Kind()))
+		return unknown
+	}
+	if !e.read(s, holder) {
 		return unknown
 	}
 	c := over(holder)

@@ -69,6 +69,8 @@ type compiler struct {
 	extents map[ast.Node]extent
 	tokens  []lexer.Token
 	parts   int
+	// steps and bytes are what is left for the constants of the whole expression.
+	steps, bytes int
 }
 
 // item is what # and its kin stand for in a predicate.
@@ -294,7 +296,12 @@ func (c *compiler) known(at *site, v connectors.Value) *node {
 func (c *compiler) folded(n *node) *node {
 	e := c.folding()
 	v := n.run(e)
+	c.steps, c.bytes = e.steps, e.bytes
 	if v.Kind() == failed {
+		if e.err.Kind == KindLimit {
+			// Too much for the load, perhaps not for a single record.
+			return n
+		}
 		c.errs = append(c.errs, &Error{Offset: e.err.Offset, Length: e.err.Length, Msg: e.err.Reason, Help: "this is so for every record"})
 		return n
 	}
@@ -310,11 +317,13 @@ func (c *compiler) folding() *Env {
 		b.Size(1, 0)
 		c.fold.batch = b
 		c.fold.limits = c.limits
+		c.steps, c.bytes = c.limits.Steps, c.limits.Bytes
 	}
 	if len(c.fold.vars) < c.vars {
 		c.fold.vars = make([]connectors.Value, c.vars)
 	}
 	c.fold.at(0)
+	c.fold.steps, c.fold.bytes = c.steps, c.bytes
 	return c.fold
 }
 

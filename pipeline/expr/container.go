@@ -9,6 +9,9 @@ import (
 
 // member is base[key].
 func (e *Env) member(s *site, base, key connectors.Value) connectors.Value {
+	if !e.read(s, base) {
+		return failure
+	}
 	switch bk, kk := base.Kind(), key.Kind(); {
 	case bk == connectors.Map && kk == connectors.String:
 		v, _ := format.Lookup(base.Raw(), key.Text(), e.arena())
@@ -79,6 +82,9 @@ func byteAt(s string, n int) int {
 // slice is base[from:to], with negative positions from the end.
 func (e *Env) slice(s *site, base connectors.Value, from, to int64, open bool) connectors.Value {
 	n := 0
+	if !e.read(s, base) {
+		return failure
+	}
 	switch base.Kind() {
 	case connectors.String:
 		n = utf8.RuneCountInString(base.Text())
@@ -192,7 +198,10 @@ func (b *builder) close(e *Env, bracket byte) []byte {
 
 // sameContainers compares lists by their elements and maps by their fields.
 func (e *Env) sameContainers(s *site, a, b connectors.Value) truth {
-	if string(a.Raw()) == string(b.Raw()) {
+	switch {
+	case !e.read(s, a) || !e.read(s, b):
+		return unknown
+	case string(a.Raw()) == string(b.Raw()):
 		return yes
 	}
 	if a.Kind() == connectors.Map {

@@ -60,9 +60,15 @@ type Env struct {
 // NewEnv makes an Env that reads the wall clock.
 func NewEnv() *Env { return &Env{Now: time.Now} }
 
+// scratchKept is how much scratch text stays allocated from batch to batch.
+const scratchKept = 1 << 20
+
 func (e *Env) enter(p *Program, b *connectors.Batch) {
 	e.batch = b
 	e.limits = p.limits
+	if cap(e.scratch) > scratchKept {
+		e.scratch = nil
+	}
 	if len(e.vars) < p.vars {
 		e.vars = make([]connectors.Value, p.vars)
 	}
@@ -132,8 +138,23 @@ func (e *Env) step(s *site, n int) bool {
 		e.steps -= n
 		return true
 	}
+	return e.tooLong(s)
+}
+
+func (e *Env) tooLong(s *site) bool {
 	e.failf(s, KindLimit, "the expression takes more than %d steps", e.limits.Steps)
 	return false
+}
+
+// scanShift is the size, as a power of two, of what a step goes through.
+const scanShift = 6
+
+// lengthy is the kinds of values that may be long.
+const lengthy = textBit | bytesBit | listBit | mapBit
+
+// read pays for going through v once, where it is long.
+func (e *Env) read(s *site, v connectors.Value) bool {
+	return lengthy&(1<<(v.Kind()&31)) == 0 || len(v.Raw())>>scanShift == 0 || e.step(s, len(v.Raw())>>scanShift)
 }
 
 // condition reads v as a condition.

@@ -47,12 +47,12 @@ type Limits struct {
 	Text  int // bytes of the expression's text
 	Nodes int // parts that the text is made of
 	Depth int // nesting of the text
-	Steps int // visited list elements and the like in one evaluation
+	Steps int // visited list elements, and pieces of 64 bytes of text gone through, in one evaluation
 	Bytes int // bytes made in one evaluation
 }
 
 // DefaultLimits is what zero fields of Limits stand for.
-var DefaultLimits = Limits{Text: 64 << 10, Nodes: 10_000, Depth: 200, Steps: 1_000_000, Bytes: 16 << 20}
+var DefaultLimits = Limits{Text: 64 << 10, Nodes: 10_000, Depth: 200, Steps: 10_000_000, Bytes: 16 << 20}
 
 func (l Limits) orDefault() Limits {
 	or := func(v *int, d int) {

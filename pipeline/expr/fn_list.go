@@ -206,6 +206,9 @@ func (b *builder) flat(e *Env, s *site, list connectors.Value, depth int) bool {
 		e.fail(s, KindLimit, "lists are nested too deeply")
 		return false
 	}
+	if !e.read(s, list) {
+		return false
+	}
 	c := over(list)
 	for {
 		raw, ok := c.next()

@@ -116,6 +116,9 @@ func (e *Env) flat(s *site, values []connectors.Value, depth int, do func(connec
 			e.fail(s, KindLimit, "lists are nested too deeply")
 			return false
 		}
+		if !e.read(s, v) {
+			return false
+		}
 		c := over(v)
 		for {
 			raw, ok := c.next()

@@ -216,6 +216,9 @@ func (f *function) bind(c *compiler, at *site, args []*node) fn {
 			if want&(1<<v.Kind()) == 0 {
 				return e.badArgument(f, 0, arg.at, v)
 			}
+			if !e.read(at, v) {
+				return failure
+			}
 			return run(e, at, v)
 		}
 	case f.run2 != nil:
@@ -228,6 +231,9 @@ func (f *function) bind(c *compiler, at *site, args []*node) fn {
 			b := r(e)
 			if b.Kind() == failed {
 				return b
+			}
+			if !e.read(at, a) || !e.read(at, b) {
+				return failure
 			}
 			return run(e, at, a, b)
 		}
@@ -251,6 +257,9 @@ func onStack(at *site, run func(*Env, *site, []connectors.Value) connectors.Valu
 			v := part(e)
 			if v.Kind() == failed {
 				return v
+			}
+			if !e.read(at, v) {
+				return failure
 			}
 			e.stack = append(e.stack, v)
 		}

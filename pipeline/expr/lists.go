@@ -155,6 +155,9 @@ func (l *loop) each(e *Env, do func(raw []byte) bool) bool {
 		e.failf(l.list.at, KindType, "%s must be a list, and is %s", l.list.at.name, article(list.Kind()))
 		return false
 	}
+	if !e.read(l.at, list) {
+		return false
+	}
 	c := over(list)
 	for i := int64(0); ; i++ {
 		raw, ok := c.next()

@@ -77,7 +77,7 @@ func (l *loop) groupBy(e *Env) connectors.Value {
 	if !l.each(e, func(raw []byte) bool {
 		v := l.body.run(e)
 		name, ok := e.textOf(l.body.at, v)
-		if !ok {
+		if !ok || !e.read(l.at, connectors.StringValue(name)) {
 			return false
 		}
 		if _, known := groups[name]; !known {

@@ -342,6 +342,9 @@ func (e *Env) order(s *site, a, b connectors.Value) relation {
 	}
 	switch ka {
 	case connectors.String, connectors.Bytes:
+		if !e.read(s, a) {
+			return 0
+		}
 		x, y := a.Text(), b.Text()
 		switch {
 		case x < y:
@@ -418,5 +421,9 @@ func (e *Env) equals(s *site, a, b connectors.Value) truth {
 	case connectors.List, connectors.Map:
 		return e.sameContainers(s, a, b)
 	}
-	return truthOf(e.order(s, a, b) == equal)
+	r := e.order(s, a, b)
+	if r == 0 {
+		return unknown
+	}
+	return truthOf(r == equal)
 }

@@ -96,17 +96,20 @@ func (c *compiler) path(n ast.Node, root string, rest []string) *node {
 	if !typ.Overlaps(mapBit) && typ != nullBit {
 		return c.errorf(at, "%s is %s and has no field `%s`", strings.Join(rest[:ref.Covered], "."), typ, rest[ref.Covered])
 	}
-	return &node{typ: Any, slot: -1, at: at, run: inside(slot, rest[ref.Covered:])}
+	return &node{typ: Any, slot: -1, at: at, run: inside(at, slot, rest[ref.Covered:])}
 }
 
 // inside looks up names in the container of a slot. What is no map has no
 // fields: the path is null then, wherever the slot's own path ends.
-func inside(slot int, names []string) fn {
+func inside(at *site, slot int, names []string) fn {
 	return func(e *Env) connectors.Value {
 		v := e.row[slot]
 		for _, name := range names {
 			if v.Kind() != connectors.Map {
 				return connectors.Value{}
+			}
+			if !e.read(at, v) {
+				return failure
 			}
 			v, _ = format.Lookup(v.Raw(), name, e.arena())
 		}
@@ -130,6 +133,9 @@ func (c *compiler) this(at *site) *node {
 func (e *Env) value(s *site) connectors.Value {
 	if e.rec.Tombstone() {
 		return connectors.Value{}
+	}
+	if !e.step(s, len(e.rec.Value)/regexSteps) {
+		return failure
 	}
 	v, err := format.ParseValue(e.rec.Value, e.arena())
 	if err != nil {

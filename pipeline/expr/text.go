@@ -85,11 +85,14 @@ func (c *compiler) textTest(n *ast.BinaryNode) *node {
 	left, right, op := l.run, r.run, n.Operator
 	if part, ok := r.text(); ok {
 		return decided(at, l.pure, func(e *Env) truth {
-			if v := left(e); v.Kind() == connectors.String {
-				return truthOf(test(v.Text(), part))
-			} else {
+			v := left(e)
+			switch {
+			case v.Kind() != connectors.String:
 				return e.noText(l.at, op, v)
+			case !e.read(at, v):
+				return unknown
 			}
+			return truthOf(test(v.Text(), part))
 		})
 	}
 	return decided(at, l.pure && r.pure, func(e *Env) truth {
@@ -100,6 +103,9 @@ func (c *compiler) textTest(n *ast.BinaryNode) *node {
 		b := right(e)
 		if b.Kind() != connectors.String {
 			return e.noText(r.at, op, b)
+		}
+		if !e.read(at, a) || !e.read(at, b) {
+			return unknown
 		}
 		return truthOf(test(a.Text(), b.Text()))
 	})
@@ -118,7 +124,7 @@ func (e *Env) noText(s *site, op string, v connectors.Value) truth {
 }
 
 // regexSteps is how many bytes of text a step of matching covers.
-const regexSteps = 16
+const regexSteps = 4
 
 // Regular expressions that records bring are bounded in length, and so many of
 // them are kept.
