@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 // common are the keys that stand beside a connector's or an operator's own. A
@@ -185,21 +186,39 @@ const defaultFormat = "json"
 
 // formatOf is the format that a configuration holds under that key.
 func formatOf(config any) connectors.FormatConfig {
-	var format connectors.FormatConfig
+	var out connectors.FormatConfig
 	if config != nil {
 		v := reflect.ValueOf(config).Elem()
 		for _, f := range fieldsOf(v.Type()) {
 			if f.Key == "format" {
 				if c, ok := v.Field(f.Index).Interface().(connectors.FormatConfig); ok {
-					format = c
+					out = c
 				}
 			}
 		}
 	}
-	if format.Name == "" {
-		format.Name = defaultFormat
+	if out.Name == "" {
+		out.Name = defaultFormat
 	}
-	return format
+	return out
+}
+
+// format checks the name and the options of a format that the file has.
+func (l *loader) format(block *node, c connectors.FormatConfig) bool {
+	e := block.entry("format")
+	if e == nil {
+		return true
+	}
+	err := format.Check(c)
+	if err == nil {
+		return true
+	}
+	n := e.value
+	if n.kind == mapNode && len(n.entries) == 1 && c.Options != nil {
+		n = n.entries[0].value
+	}
+	l.place(e.name, n, err, CodeValue, "")
+	return false
 }
 
 // named lists the blocks of the single or the named form.

@@ -73,8 +73,10 @@ func (l *loader) sources(one, many *node) {
 			s.Spec, _ = connectors.LookupSource(kind.key)
 			config := s.Spec.NewConfig()
 			if l.config(kind.name, kind.value, config, "source "+kind.key) {
-				s.Config = config
 				s.Format = formatOf(config)
+				if l.format(kind.value, s.Format) {
+					s.Config = config
+				}
 			}
 		}
 		l.p.Sources = append(l.p.Sources, s)
@@ -106,8 +108,10 @@ func (l *loader) sinks(one, many *node) {
 			s.Spec, _ = connectors.LookupSink(kind.key)
 			config := s.Spec.NewConfig()
 			if l.config(kind.name, kind.value, config, "sink "+kind.key) {
-				s.Config = config
 				s.Format = formatOf(config)
+				if l.format(kind.value, s.Format) {
+					s.Config = config
+				}
 			}
 		}
 		l.froms = append(l.froms, from{node: keys.From, at: b.at, name: s.Name, what: b.what, sink: true, index: len(l.p.Sinks), broken: kind == nil})
