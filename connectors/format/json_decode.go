@@ -19,7 +19,6 @@ type node struct {
 type jsonDecoder struct {
 	scanner
 	maxSize int
-	strict  bool
 	root    node
 	spans   bool
 	stamp   uint32
@@ -61,7 +60,6 @@ func newJSONDecoder(c *jsonConfig, fields []Field, spans bool) (*jsonDecoder, er
 	d := &jsonDecoder{
 		scanner: newScanner(c.MaxDepth),
 		maxSize: int(c.MaxSize),
-		strict:  c.Strict,
 		spans:   spans,
 		stamp:   stamps.Add(1),
 	}
@@ -71,6 +69,7 @@ func newJSONDecoder(c *jsonConfig, fields []Field, spans bool) (*jsonDecoder, er
 		}
 		d.root.want(f.Path, f.Slot)
 	}
+	d.full = c.Strict
 	d.root.prepare()
 	return d, nil
 }
@@ -136,7 +135,7 @@ func (d *jsonDecoder) record(b []byte, row []connectors.Value, r int) bool {
 		return false
 	}
 	start := d.begin(b)
-	if start < 0 || d.strict && !d.valid(b, start) {
+	if start < 0 {
 		return false
 	}
 	i := start
@@ -158,13 +157,6 @@ func (d *jsonDecoder) record(b []byte, row []connectors.Value, r int) bool {
 	default:
 		i = d.object(b, start, &d.root, row, 1)
 	}
-	return i >= 0 && d.end(b, i) >= 0
-}
-
-func (d *jsonDecoder) valid(b []byte, i int) bool {
-	d.full = true
-	i = d.skip(b, i, 0)
-	d.full = false
 	return i >= 0 && d.end(b, i) >= 0
 }
 
@@ -211,7 +203,7 @@ func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, d
 		value := i
 		if id >= 0 {
 			i = d.field(b, i, n.kids[id], row, depth)
-		} else if uint(i) < uint(len(b)) && b[i] == '"' {
+		} else if uint(i) < uint(len(b)) && b[i] == '"' && !d.full {
 			// Most of a record is text that nobody reads: the shortest way for it.
 			if i = stringEnd(b, i+1) + 1; i == 0 {
 				return d.fail(len(b), wantQuote)

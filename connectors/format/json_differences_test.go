@@ -3,6 +3,8 @@ package format
 import (
 	"encoding/json"
 	"testing"
+
+	"github.com/sluice-etl/sluice/connectors"
 )
 
 // differences lists where reading differs from encoding/json, all of them. The
@@ -57,6 +59,30 @@ func TestDifferencesFromEncodingJSON(t *testing.T) {
 			}
 			if _, err := decodeOne(t, strictFormat(), d.value); (err == nil) != d.strict {
 				t.Errorf("strict: %v", err)
+			}
+		})
+	}
+}
+
+// written lists where writing differs from encoding/json.
+var written = []struct {
+	name     string
+	text     string
+	std, our string
+}{
+	{"no escapes for HTML", "<a&b>", `"\u003ca\u0026b\u003e"`, `"<a&b>"`},
+	{"no escapes for line separators", "\u2028\u2029", `"\u2028\u2029"`, "\"\u2028\u2029\""},
+	{"invalid UTF-8 becomes U+FFFD itself, not its escape", "\xff", `"\ufffd"`, "\"\uFFFD\""},
+}
+
+func TestDifferencesFromEncodingJSONInWriting(t *testing.T) {
+	for _, w := range written {
+		t.Run(w.name, func(t *testing.T) {
+			if std, err := json.Marshal(w.text); err != nil || string(std) != w.std {
+				t.Errorf("encoding/json writes %s, %v", std, err)
+			}
+			if our, err := AppendValue(nil, connectors.StringValue(w.text)); err != nil || string(our) != w.our {
+				t.Errorf("got %s, %v, want %s", our, err, w.our)
 			}
 		})
 	}

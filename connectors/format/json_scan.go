@@ -192,65 +192,71 @@ func (s *scanner) skipString(b []byte, i int) int {
 
 // skipContainer passes over the list or object at i, within depth open ones.
 func (s *scanner) skipContainer(b []byte, i, depth int) int {
-	base := depth
-value:
-	for uint(i) < uint(len(b)) {
-		switch b[i] {
-		case '{', '[':
-			object := b[i] == '{'
+	base, object := depth, false
+	for {
+		// At a value, or at the end of an empty container.
+		switch c := next(b, i); {
+		case c == '{' || c == '[':
 			if depth >= s.limit {
 				return s.fail(i, wantShallow)
 			}
+			object = c == '{'
 			s.push(depth, object)
 			depth++
 			i = space(b, i+1)
-			if uint(i) >= uint(len(b)) {
-				return s.fail(len(b), wantMore)
-			}
-			if b[i] == '}' && object || b[i] == ']' && !object {
+			if c = next(b, i); c == '}' && object || c == ']' && !object {
 				break
 			}
 			if object {
-				if i = s.skipKey(b, i); i < 0 {
-					return i
-				}
+				i = s.skipKey(b, i)
 			}
-			continue value
+			if i < 0 {
+				return i
+			}
+			continue
+		case c == '"' && !s.full:
+			if i = stringEnd(b, i+1) + 1; i == 0 {
+				return s.fail(len(b), wantQuote)
+			}
 		default:
 			if i = s.skip(b, i, depth); i < 0 {
 				return i
 			}
-			i = space(b, i)
 		}
-		// Behind a value, or at the end of an empty container.
-		for {
-			object := s.object(depth - 1)
-			if uint(i) >= uint(len(b)) {
-				return s.fail(len(b), wantMore)
-			}
-			if b[i] == ',' {
-				i = space(b, i+1)
-				if object {
-					if i = s.skipKey(b, i); i < 0 {
-						return i
-					}
+		// Behind it, and behind every container that ends here.
+		for i = space(b, i); next(b, i) != ','; i = space(b, i) {
+			if c := next(b, i); c != '}' || !object {
+				if c != ']' || object {
+					return s.expected(b, i, commaIn(object))
 				}
-				continue value
-			}
-			if !(b[i] == '}' && object || b[i] == ']' && !object) {
-				if object {
-					return s.fail(i, wantComma)
-				}
-				return s.fail(i, wantListComma)
 			}
 			i++
 			if depth--; depth == base {
 				return i
 			}
-			i = space(b, i)
+			object = s.object(depth - 1)
+		}
+		if i = space(b, i+1); object {
+			if i = s.skipKey(b, i); i < 0 {
+				return i
+			}
 		}
 	}
-	return s.fail(len(b), wantMore)
+}
+
+// next is the byte at i, zero at the end of the text.
+func next(b []byte, i int) byte {
+	if uint(i) < uint(len(b)) {
+		return b[i]
+	}
+	return 0
+}
+
+func commaIn(object bool) want {
+	if object {
+		return wantComma
+	}
+	return wantListComma
 }
 
 // skipKey passes over a field's name and its colon, up to its value.
@@ -258,10 +264,21 @@ func (s *scanner) skipKey(b []byte, i int) int {
 	if uint(i) >= uint(len(b)) || b[i] != '"' {
 		return s.expected(b, i, wantKey)
 	}
-	if i = s.skipString(b, i+1); i < 0 {
+	if s.full {
+		i, _ = s.checkString(b, i+1)
+	} else {
+		i = stringEnd(b, i+1)
+	}
+	if i < 0 {
+		if !s.full {
+			s.fail(len(b), wantQuote)
+		}
 		return i
 	}
-	return s.colon(b, i)
+	if uint(i+2) < uint(len(b)) && b[i+1] == ':' && b[i+2] > ' ' {
+		return i + 2
+	}
+	return s.colon(b, i+1)
 }
 
 func (s *scanner) colon(b []byte, i int) int {
