@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -28,7 +29,11 @@ type connection struct {
 	tls     TLSConfig
 	sasl    SASLConfig
 	client  ClientConfig
+	dial    dialer // nil for the system's
 }
+
+// dialer connects to a broker.
+type dialer func(ctx context.Context, network, host string) (net.Conn, error)
 
 // options are those that every client of the connection has. dials hears of
 // each attempt to connect.
@@ -52,6 +57,9 @@ func (c *connection) options(dials *dialWatch) ([]kgo.Opt, error) {
 			return nil, connectors.Permanent(err)
 		}
 		opts = append(opts, kgo.DialTLSConfig(t))
+	}
+	if c.dial != nil {
+		opts = append(opts, kgo.Dialer(c.dial))
 	}
 	switch c.sasl.Mechanism {
 	case "PLAIN":
@@ -186,6 +194,9 @@ func (c *connection) explain(d *dialWatch, what string, err error) error {
 			}
 			return fmt.Errorf("%s: no broker of kafka %s can be reached: %w", what, at, cause)
 		}
+	}
+	if errors.Is(err, io.EOF) {
+		return fmt.Errorf("%s: kafka %s closed the connection: %w (check tls and sasl, which may not be what the broker wants)", what, at, err)
 	}
 	return fmt.Errorf("%s at kafka %s: %w", what, at, err)
 }

@@ -266,7 +266,10 @@ func (t *txnSet) Revoke(ctx context.Context, keep []connectors.Committable) erro
 			ids = append(ids, id)
 		}
 	}
-	kept := t.kept(keep)
+	kept, err := t.kept(ctx, keep)
+	if err != nil {
+		return err
+	}
 	var wg sync.WaitGroup
 	errs := make([]error, len(ids))
 	for i, id := range ids {
@@ -276,16 +279,34 @@ func (t *txnSet) Revoke(ctx context.Context, keep []connectors.Committable) erro
 	return errors.Join(errs...)
 }
 
-// kept are the transactions that retained checkpoints hold, by id.
-func (t *txnSet) kept(keep []connectors.Committable) map[string][]txnData {
+// kept are the transactions, by id, that retained checkpoints hold and that are
+// not known to be committed. Those that are do not count: their id can be open
+// again with what came after, and in clusters below transactionsV2 under the same
+// epoch.
+func (t *txnSet) kept(ctx context.Context, keep []connectors.Committable) (map[string][]txnData, error) {
+	var w witness
+	err := t.conn.ask(ctx, t.dials, "read the witness in group "+t.group(), func(ctx context.Context) error {
+		err := t.settled(ctx)
+		if err == nil {
+			w, _, _, err = t.readWitness(ctx, t.group())
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	here := witness{Through: slices.Clone(t.through)}
+	t.mu.Unlock()
 	out := map[string][]txnData{}
 	for _, c := range keep {
 		var d txnData
-		if c.Committer == t.id && !c.Empty && json.Unmarshal(c.Data, &d) == nil {
-			out[d.TransactionalID] = append(out[d.TransactionalID], d)
+		if c.Committer != t.id || c.Empty || w.proves(c.Checkpoint) || here.proves(c.Checkpoint) || json.Unmarshal(c.Data, &d) != nil {
+			continue
 		}
+		out[d.TransactionalID] = append(out[d.TransactionalID], d)
 	}
-	return out
+	return out, nil
 }
 
 func (t *txnSet) revoke(ctx context.Context, id string, kept []txnData) error {

@@ -43,6 +43,8 @@ type SinkConfig struct {
 	TLS                   TLSConfig               `key:"tls" doc:"Encryption of the connections."`
 	SASL                  SASLConfig              `key:"sasl" doc:"Authentication."`
 	Client                ClientConfig            `key:"client" doc:"Fine tuning of the client."`
+
+	dial dialer // nil for the system's
 }
 
 // TLSConfig says how connections are encrypted. They are as soon as one of its

@@ -28,7 +28,7 @@ func init() {
 
 // newSink makes the sink that the configured delivery needs.
 func newSink(c *SinkConfig) connectors.Sink {
-	s := &sink{cfg: c, conn: connection{c.Brokers, c.TLS, c.SASL, c.Client}, maxRecord: defaultMaxMessage}
+	s := &sink{cfg: c, conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client, dial: c.dial}, maxRecord: defaultMaxMessage}
 	if c.Delivery == atLeastOnce {
 		return s
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +42,7 @@ type source struct {
 }
 
 func newSource(c *SourceConfig) *source {
-	return &source{cfg: c, conn: connection{c.Brokers, c.TLS, c.SASL, c.Client}, now: time.Now, dials: newDialWatch(nil)}
+	return &source{cfg: c, conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client}, now: time.Now, dials: newDialWatch(nil)}
 }
 
 // detail is what a split of Kafka keeps besides its offset.
@@ -165,7 +166,11 @@ func (s *source) list(ctx context.Context, adm *kadm.Client, known map[string]co
 		return nil, connectors.Permanent(fmt.Errorf("compile topic_pattern: %w", err))
 	}
 	var found kadm.TopicDetails
-	err = s.conn.ask(ctx, s.dials, "list topics", func(ctx context.Context) error {
+	what := "list topics"
+	if len(s.cfg.Topics) > 0 {
+		what = "look up topics " + strings.Join(s.cfg.Topics, ", ")
+	}
+	err = s.conn.ask(ctx, s.dials, what, func(ctx context.Context) error {
 		var err error
 		if found, err = adm.ListTopics(ctx); err == nil && len(s.cfg.Topics) > 0 {
 			var named kadm.Metadata
