@@ -95,8 +95,8 @@ func anyShape(ctx context.Context, w *world) error {
 		return err
 	}
 	shape := shapes()
-	for range 5 {
-		if err := p.feed(ctx, 1500, shape); err != nil {
+	for _, n := range []int{2 * connectors.MaxBatch, 0, 1, 333} {
+		if err := p.feed(ctx, n, shape); err != nil {
 			return err
 		}
 		if _, err := p.checkpoint(ctx, false); err != nil {
@@ -181,7 +181,7 @@ func invisible(ctx context.Context, w *world) error {
 	if err != nil {
 		return err
 	}
-	if err := p.feed(ctx, 2000, whole); err != nil {
+	if err := p.feed(ctx, 500, whole); err != nil {
 		return err
 	}
 	s, err := p.prepare(ctx, true)

@@ -34,7 +34,7 @@ type part struct {
 	// which run one at a time.
 	segments []segment
 
-	// done is closed when staging ended; staged and err may be read then.
+	// done is closed by the writer when staging ended; staged and err may be read then.
 	done   chan struct{}
 	staged storage.Staged
 	err    error
@@ -86,7 +86,6 @@ func (p *part) settle() error {
 
 // stage waits for the readers and makes the part durable.
 func (p *part) stage(ctx context.Context, failpoint func(string)) {
-	defer close(p.done)
 	for _, r := range p.readers {
 		select {
 		case <-r:

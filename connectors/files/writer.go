@@ -215,6 +215,7 @@ func (w *writer) stage(p *part, after func()) {
 		if p.err != nil {
 			_ = w.fail(p.err)
 		}
+		close(p.done)
 	})
 }
 
