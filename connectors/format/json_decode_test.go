@@ -30,6 +30,7 @@ func TestDecodeFillsWantedFields(t *testing.T) {
 		{"the whole value, null", `null`, ". a", `null | absent`},
 		{"empty object", `{}`, "a", `absent`},
 		{"empty name", `{"":1,"a":2}`, "a", `int 2`},
+		{"empty names", `{"":1,"a":2,"":3,"b":4}`, "a b", `int 2 | int 4`},
 		{"limits of int", `{"a":9223372036854775807,"b":-9223372036854775808,"c":9223372036854775808}`, "a b c",
 			`int 9223372036854775807 | int -9223372036854775808 | decimal 9223372036854775808`},
 	} {
@@ -42,6 +43,18 @@ func TestDecodeFillsWantedFields(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, c.want)
 			}
 		})
+	}
+}
+
+func TestDecodeFindsTheEmptyName(t *testing.T) {
+	d, err := NewDecoder(jsonFormat, []Field{{Path: []string{""}, Slot: 0}, {Path: []string{"a"}, Slot: 1}}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, sel := batchOf(2, `{"":1,"a":2}`, `{"a":3,"":4}`, `{"":5,"":6}`)
+	d.Decode(b, sel, func(_ uint16, err *SyntaxError) { t.Error(err) })
+	if got := render(b.Slots); got != "int 1 | int 2 | int 4 | int 3 | int 6 | absent" {
+		t.Error(got)
 	}
 }
 
@@ -79,6 +92,7 @@ func TestDecodeSaysWhereAndWhatIsWrong(t *testing.T) {
 		{"no comma", `{"w":1 "u":2}`, `byte 7: expected ',' or '}' after the field`},
 		{"no comma in a list", `{"u":[1 2]}`, `byte 8: expected ',' or ']' after the element`},
 		{"no colon", `{"w" 1}`, `byte 5: expected ':' after the field name`},
+		{"a zero byte for a name", "{\x000}", `byte 1: expected a field name in double quotes`},
 		{"no quotes", `{w:1}`, `byte 1: expected a field name in double quotes`},
 		{"no quotes in an unread map", `{"u":{w:1}}`, `byte 6: expected a field name in double quotes`},
 		{"the wrong bracket", `{"u":[1}}`, `byte 7: expected ',' or ']' after the element`},

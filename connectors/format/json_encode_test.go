@@ -87,6 +87,7 @@ func TestEncodeAppliesEdits(t *testing.T) {
 		{"rename what is not there", raw, edits(rename("q", "a")), raw},
 		{"rename to itself", raw, edits(rename("a", "a")), raw},
 		{"rename what was set", raw, edits(set("n", 0), rename("n", "a")), `{"b":"x\u0041","c":[1, 2],"d":1e400,"a":"v0"}`},
+		{"rename one new field onto another", raw, edits(set("n", 0), set("m", 0), set("n", 0), set("m", 0), rename("n", "m")), `{"a":1.10,"b":"x\u0041","c":[1, 2],"d":1e400,"m":"v0"}`},
 		{"swap by renames", raw, edits(rename("a", "t"), rename("b", "a"), rename("t", "b")), `{"b":1.10,"a":"x\u0041","c":[1, 2],"d":1e400}`},
 		{"rename and set the old name", raw, edits(rename("a", "n"), set("a", 0)), `{"n":1.10,"b":"x\u0041","c":[1, 2],"d":1e400,"a":"v0"}`},
 		{"names are escaped", `{}`, edits(set("a\"\n", 0), set("ä", 1)), `{"a\"\n":"v0","ä":"v1"}`},

@@ -42,7 +42,8 @@ func newKeyEntry(text string, id int32) keyEntry {
 
 const (
 	noName = -1
-	// The first entry is none: its next is the first field of an object.
+	// The first entry is the empty name, and what an object begins with follows it.
+	// It has to be one that can be met, for it is expected until more is known.
 	firstKey = 0
 	noKey    = -1
 
@@ -53,11 +54,9 @@ const (
 )
 
 func newKeyTable(names []string) keyTable {
-	return keyTable{
-		names:   names,
-		entries: []keyEntry{newKeyEntry("\x00", noName)},
-		index:   map[string]int32{},
-	}
+	t := keyTable{names: names, index: map[string]int32{}}
+	t.add([]byte(`""`), false)
+	return t
 }
 
 // at reports whether the entry's name and colon stand at i of b.

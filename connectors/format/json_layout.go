@@ -159,9 +159,9 @@ func apply(drafts []draft, e connectors.Edit) []draft {
 		if at < 0 || e.To == e.Name {
 			return drafts
 		}
+		drafts = slices.DeleteFunc(drafts, named(e.To))
+		at = slices.IndexFunc(drafts, named(e.Name))
 		drafts[at].what, drafts[at].name = fieldOnce, e.To
-		moved := drafts[at]
-		return slices.DeleteFunc(drafts, func(d draft) bool { return d.name == e.To && d != moved })
 	}
 	return drafts
 }
