@@ -300,11 +300,15 @@ func (a *attempt) watchFailures(ctx context.Context) error {
 	}
 }
 
+// discoverEvery is how often sources are asked for new splits. Those that have to
+// ask a server do so by their own settings.
+const discoverEvery = time.Second
+
 // discover looks for new splits from time to time and gives them to the subtask
 // with the fewest.
 func (a *attempt) discover(ctx context.Context) error {
 	for {
-		if err := sleep(ctx, a.opts.discoverEvery()); err != nil {
+		if err := sleep(ctx, discoverEvery); err != nil {
 			return err
 		}
 		for _, s := range a.sources {

@@ -11,6 +11,7 @@ import (
 	"github.com/sluice-etl/sluice/pipeline/expr"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 	"github.com/sluice-etl/sluice/pipeline/transform"
+	"github.com/sluice-etl/sluice/storage"
 )
 
 // Plan is a pipeline cut into chains, with every expression compiled. It is
@@ -88,6 +89,11 @@ type sinkExpr struct {
 // error among them.
 func NewPlan(p *spec.Pipeline) *Plan {
 	b := &planner{plan: &Plan{Spec: p, byName: map[string]*node{}}, spec: p, sources: map[string]*chain{}}
+	if address := p.Checkpoint.Storage; address != "" {
+		if _, err := storage.Open(address); err != nil {
+			b.fault([]string{"checkpoint", "storage"}, err)
+		}
+	}
 	b.addSources()
 	for _, i := range b.order() {
 		b.addTransform(&p.Transforms[i])
@@ -121,6 +127,11 @@ func (b *planner) addSources() {
 			c.source.timestamp = prog
 		}
 		b.sources[s.Name] = c
+		if s.Config != nil {
+			if _, err := s.Spec.New(s.Config); err != nil {
+				b.fault(s.ConfigPath(), err)
+			}
+		}
 	}
 }
 
@@ -255,6 +266,9 @@ func (b *planner) addSink(s *spec.Sink) {
 	b.plan.sinks = append(b.plan.sinks, sink)
 	if s.Config == nil {
 		return
+	}
+	if _, err := s.Spec.New(s.Config); err != nil {
+		b.fault(s.ConfigPath(), err)
 	}
 	if len(s.From) == 0 {
 		setSlots(s.Config, func(string, *connectors.Expr) {})

@@ -21,33 +21,59 @@ func (r *runner) attempt(ctx context.Context) (Outcome, error) {
 	if err := a.construct(); err != nil {
 		return Failed, connectors.Permanent(err)
 	}
-	req := r.request()
-	survey, err := r.store.Survey(ctx)
+	restore, job, err := r.prepareStart(ctx, a)
+	if errors.Is(err, checkpoint.ErrFinished) {
+		return AlreadyFinished, nil
+	}
 	if err != nil {
 		return Failed, err
 	}
+	return r.runTasks(ctx, a, restore, job)
+}
+
+// prepareStart does everything up to the tasks. It gives up when the pipeline is
+// asked to stop.
+func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Restore, *checkpoint.Job, error) {
+	ctx, release := r.untilStop(ctx)
+	defer release()
+	req := r.request()
+	survey, err := r.store.Survey(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	r.job = survey.Job
 	if err := r.refuse(ctx, survey, req); err != nil {
-		if errors.Is(err, checkpoint.ErrFinished) {
-			r.job = survey.Job
-			return AlreadyFinished, nil
-		}
-		return Failed, err
+		return nil, nil, err
 	}
 	if err := a.openSinks(ctx); err != nil {
-		return Failed, err
+		return nil, nil, err
 	}
 	if err := r.takeGeneration(ctx, survey); err != nil {
-		return Failed, err
+		return nil, nil, err
 	}
 	a.generation.Store(r.generation)
 	restore, job, err := r.choose(ctx, a, req)
 	if err != nil {
-		return Failed, err
+		return nil, nil, err
 	}
-	if err := r.resolve(ctx, a, restore, job); err != nil {
-		return Failed, err
+	return restore, job, r.resolve(ctx, a, restore, job)
+}
+
+// untilStop is ctx, ended by errStopped when the pipeline is asked to stop.
+func (r *runner) untilStop(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	done := make(chan struct{})
+	go func() {
+		select {
+		case <-r.opts.Stop:
+			cancel(errStopped)
+		case <-done:
+		}
+	}()
+	return ctx, func() {
+		close(done)
+		cancel(nil)
 	}
-	return r.runTasks(ctx, a, restore, job)
 }
 
 // request is what is asked for: at a start what the user said, at a restart in
@@ -60,12 +86,31 @@ func (r *runner) request() checkpoint.Request {
 	return req
 }
 
-// refuse stops before anything is written where that can be known.
+// refuse stops before anything is written where that can be known, since taking
+// a generation ends the process that runs the pipeline now.
 func (r *runner) refuse(ctx context.Context, survey *checkpoint.Survey, req checkpoint.Request) error {
 	if r.generation != 0 {
 		return nil
 	}
-	return r.store.Check(ctx, survey, req)
+	if err := r.store.Check(ctx, survey, req); err != nil {
+		return err
+	}
+	switch req.From {
+	case checkpoint.FromNone:
+		return nil
+	case "":
+		for _, f := range survey.Checkpoints {
+			if f.Meta != nil && !f.Orphan {
+				return r.fits(f.Meta)
+			}
+		}
+		return nil
+	}
+	o, err := checkpoint.Inspect(ctx, req.From)
+	if err != nil {
+		return err
+	}
+	return r.fits(o.Meta)
 }
 
 // takeGeneration makes this process the owner.

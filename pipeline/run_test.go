@@ -308,7 +308,6 @@ func TestAPanicRestartsThePipeline(t *testing.T) {
 func TestNewPartitionsAreFoundWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := pipelinetest.New(t, straight)
-		w.Options.Discover = time.Second
 		feed, out := w.Feed("in", 1), w.Target("out")
 		fill(feed, 1, 0, 10)
 		p := w.Start()

@@ -20,9 +20,8 @@ import (
 
 // Defaults of Options.
 const (
-	defaultMemory   = 512 << 20
-	defaultGrace    = 30 * time.Second
-	defaultDiscover = time.Minute
+	defaultMemory = 512 << 20
+	defaultGrace  = 30 * time.Second
 )
 
 // Options say how a pipeline is run.
@@ -43,8 +42,6 @@ type Options struct {
 	Stop <-chan struct{}
 	// Grace is how long the last checkpoint may take.
 	Grace time.Duration
-	// Discover is the time between looks for new partitions.
-	Discover time.Duration
 	// Failpoint is called with the names of steps that a crash must survive.
 	Failpoint func(name string)
 	// Running is called each time records begin to flow.
@@ -67,13 +64,6 @@ func (o *Options) grace() time.Duration {
 		return o.Grace
 	}
 	return defaultGrace
-}
-
-func (o *Options) discoverEvery() time.Duration {
-	if o.Discover > 0 {
-		return o.Discover
-	}
-	return defaultDiscover
 }
 
 // Outcome is how a run ended.
@@ -177,7 +167,7 @@ func (r *runner) loop(ctx context.Context) (Outcome, error) {
 			return Failed, err
 		}
 		if r.stopping() {
-			// Asked to end while it was down: the next start goes on from the last checkpoint.
+			r.log.Warn("stopped while it had failed: the next start goes on from the last checkpoint", "err", err)
 			return Stopped, nil
 		}
 		delay, again := r.restarts.next(time.Now(), time.Since(began))
