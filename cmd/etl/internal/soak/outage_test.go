@@ -66,18 +66,15 @@ func TestBrokerThatIsAbsentOrLostIsWaitedFor(t *testing.T) {
 
 	broker("kill", "1")
 	p := j.start(t)
-	eventually(t, patience, "a word about the broker that is absent", func() bool {
-		p.alive()
-		return strings.Contains(p.tail(), ownAddress)
-	})
+	p.until(patience, "it told of the absent broker", func() bool { return strings.Contains(p.tail(), ownAddress) })
 	broker("restart", "1")
 	stop := j.ledger.feed(t, 2000, 1<<30)
-	eventually(t, patience, "output once the broker is there", func() bool { p.alive(); return w.count.Load() > 2000 })
+	p.until(patience, "output once the broker is there", func() bool { return w.count.Load() > 2000 })
 
 	broker("kill", "1")
 	broker("restart", "1")
 	before := w.count.Load()
-	eventually(t, patience, "output after the broker was lost", func() bool { p.alive(); return w.count.Load() > before+4000 })
+	p.until(patience, "output after the broker was lost", func() bool { return w.count.Load() > before+4000 })
 	stop()
 	j.finish(t, p, w)
 	j.verifyTopic(t)
@@ -127,11 +124,11 @@ func TestLostReplyToTheCommit(t *testing.T) {
 	happened := func(l loss) int64 { return network.lost[l].Load() }
 	p := j.start(t)
 	for _, l := range []loss{lossRequest, lossReply} {
-		eventually(t, patience, "commits lost on the way", func() bool { p.alive(); return happened(l) >= losses })
+		p.until(patience, "commits lost on the way", func() bool { return happened(l) >= losses })
 	}
 	for range losses {
 		before := happened(lossReply)
-		eventually(t, patience, "a reply lost", func() bool { p.alive(); return happened(lossReply) > before })
+		p.until(patience, "a reply lost", func() bool { return happened(lossReply) > before })
 		p.signal(syscall.SIGKILL)
 		<-p.exited
 		p = j.start(t)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -120,13 +121,23 @@ func (p *process) wait(within time.Duration, want int) {
 	}
 }
 
-// alive fails the test when the process has ended.
-func (p *process) alive() {
+// until waits until ok holds, as long as the process lives. A process that hangs
+// is asked for its goroutines.
+func (p *process) until(within time.Duration, what string, ok func() bool) {
 	p.t.Helper()
-	select {
-	case <-p.exited:
-		p.t.Fatalf("it ended with exit code %d\n%s", p.code, p.tail())
-	default:
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(within)
+	for !ok() {
+		select {
+		case <-ticker.C:
+		case <-p.exited:
+			p.t.Fatalf("it ended with exit code %d before %s\n%s", p.code, what, p.tail())
+		case <-deadline:
+			p.signal(syscall.SIGQUIT)
+			<-p.exited
+			p.t.Fatalf("not within %v: %s\n%s", within, what, p.tail())
+		}
 	}
 }
 
@@ -137,7 +148,10 @@ func (p *process) tail() string {
 		return err.Error()
 	}
 	const keep = 4000
-	return string(text[max(0, len(text)-keep):])
+	if len(text) > 8*keep {
+		text = slices.Concat(text[:4*keep], []byte("\n…\n"), text[len(text)-4*keep:])
+	}
+	return string(text)
 }
 
 // eventually waits until ok holds.

@@ -129,12 +129,11 @@ func TestSoakKafkaToKafkaOverRandomKills(t *testing.T) {
 		}
 	}
 	p := j.start(t)
-	eventually(t, patience, "all records written to the input", func() bool {
+	p.until(patience, "all records were written to the input", func() bool {
 		n := 0
 		for p := range partitions {
 			n += int(w.last[p].Load())
 		}
-		p.alive()
 		return n == records
 	})
 	stop()
@@ -147,10 +146,7 @@ func TestSoakKafkaToKafkaOverRandomKills(t *testing.T) {
 // finish waits until everything has come out and ends the process in peace.
 func (j *job) finish(t *testing.T, p *process, w *watch) {
 	t.Helper()
-	eventually(t, patience, "every record visible", func() bool {
-		p.alive()
-		return w.complete(j.ledger)
-	})
+	p.until(patience, "every record was visible", func() bool { return w.complete(j.ledger) })
 	p.signal(syscall.SIGTERM)
 	p.wait(patience, 0)
 }
@@ -201,12 +197,11 @@ func (j *job) drain(t *testing.T, sink string) {
 	}
 	p := j.start(t)
 	complete := func() bool {
-		p.alive()
 		c := j.ledger.check()
 		c.readFiles(t, j.out)
 		return c.lost() == 0
 	}
-	eventually(t, patience, "every record in a visible file", complete)
+	p.until(patience, "every record was in a visible file", complete)
 	p.signal(syscall.SIGTERM)
 	p.wait(patience, 0)
 	c := j.ledger.check()
@@ -223,14 +218,14 @@ func TestNewerProcessTakesOver(t *testing.T) {
 			w := newWatch(t, j.out)
 			stop := j.ledger.feed(t, 5000, 1<<30)
 			older := j.start(t)
-			eventually(t, patience, "output of the older process", func() bool { older.alive(); return w.count.Load() > 0 })
+			older.until(patience, "it wrote something", func() bool { return w.count.Load() > 0 })
 			if stopped {
 				older.signal(syscall.SIGSTOP)
 			}
 			newer := j.start(t)
 			if stopped {
 				before := w.count.Load()
-				eventually(t, patience, "output of the newer process", func() bool { newer.alive(); return w.count.Load() > before+2000 })
+				newer.until(patience, "it wrote something", func() bool { return w.count.Load() > before+2000 })
 				older.signal(syscall.SIGCONT)
 			}
 			older.wait(patience, 4)
@@ -246,11 +241,11 @@ func TestOlderProcessCommitsNothingAfterARestartFromAnOlderCheckpoint(t *testing
 	w := newWatch(t, j.out)
 	stop := j.ledger.feed(t, 5000, 1<<30)
 	older := j.start(t)
-	eventually(t, patience, "output of the older process", func() bool { older.alive(); return w.count.Load() > 5000 })
+	older.until(patience, "it wrote something", func() bool { return w.count.Load() > 5000 })
 	older.signal(syscall.SIGSTOP)
 	newer := j.start(t, "-s", j.oldestCheckpoint(t))
 	before := w.count.Load()
-	eventually(t, patience, "output of the newer process", func() bool { newer.alive(); return w.count.Load() > before+2000 })
+	newer.until(patience, "it wrote something", func() bool { return w.count.Load() > before+2000 })
 	older.signal(syscall.SIGCONT)
 	older.wait(patience, 4)
 	stop()
