@@ -237,7 +237,7 @@ func TestTriggerByHandWaitsForItsTurnAndNotForTheInterval(t *testing.T) {
 		defer r.stop()
 		first := r.trigger(t.Context(), Periodic)
 		second := r.trigger(t.Context(), Periodic)
-		save := r.trigger(t.Context(), Savepoint)
+		save, third := r.trigger(t.Context(), Savepoint), r.trigger(t.Context(), Periodic)
 		r.after(minute)
 		r.wantTriggers(0)
 		r.acks(1, 0, 1)
@@ -249,7 +249,6 @@ func TestTriggerByHandWaitsForItsTurnAndNotForTheInterval(t *testing.T) {
 		if !save.done.Load() || save.meta.Number != 2 || save.meta.Kind != Savepoint || second.done.Load() {
 			t.Errorf("the savepoint does not go first: %+v, %+v", save, second)
 		}
-		third := r.trigger(t.Context(), Periodic)
 		r.acks(3, 0, 1)
 		if third.done.Load() {
 			t.Error("the third trigger goes before the second")
