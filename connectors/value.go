@@ -2,6 +2,7 @@ package connectors
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 	"unsafe"
 )
@@ -135,7 +136,27 @@ func (v Value) Time() time.Time {
 	if zone == 0 {
 		return t
 	}
-	return t.In(time.FixedZone("", int(zone)*60))
+	return t.In(zoneOf(int(zone)))
+}
+
+// maxZone is the largest zone offset that is remembered, in minutes.
+const maxZone = 18 * 60
+
+// zones remembers the zones by their offset, since making one allocates.
+var zones [2*maxZone + 1]atomic.Pointer[time.Location]
+
+// zoneOf is the zone so many minutes east of UTC.
+func zoneOf(minutes int) *time.Location {
+	if minutes < -maxZone || minutes > maxZone {
+		return time.FixedZone("", minutes*60)
+	}
+	at := &zones[minutes+maxZone]
+	z := at.Load()
+	if z == nil {
+		z = time.FixedZone("", minutes*60)
+		at.Store(z)
+	}
+	return z
 }
 
 // Text is the borrowed text of a Decimal, String, Bytes, List or Map.
