@@ -2,6 +2,7 @@ package format
 
 import (
 	"testing"
+	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -62,6 +63,7 @@ func TestPrimitivesDoNotAllocate(t *testing.T) {
 	arena.Grow(1)
 	buf := make([]byte, 0, 256)
 	sum := 0
+	india := connectors.TimestampValue(time.Unix(0, 1).In(time.FixedZone("", 5*3600+1800)))
 	for name, f := range map[string]func(){
 		"lookup":   func() { Lookup(m, "e", arena) },
 		"index":    func() { Index(list, 2, arena) },
@@ -70,6 +72,7 @@ func TestPrimitivesDoNotAllocate(t *testing.T) {
 		"entries":  func() { Entries(m, arena, func(string, connectors.Value) bool { sum++; return true }) },
 		"parse":    func() { _, _ = ParseValue(m, arena) },
 		"number":   func() { Number("0.30000000000000004") },
+		"time":     func() { buf, _ = AppendValue(buf[:0], india) },
 		"append":   func() { buf, _ = AppendValue(buf[:0], connectors.FloatValue(0.1+0.2)) },
 	} {
 		if n := testing.AllocsPerRun(50, f); n > 0 {

@@ -2,6 +2,7 @@ package format
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -28,7 +29,7 @@ func perRecord(b *testing.B, batch *connectors.Batch) {
 	b.ReportMetric(0, "ns/op")
 }
 
-func BenchmarkDecodeTwoFields(b *testing.B) {
+func BenchmarkDecode(b *testing.B) {
 	fields := []Field{{Path: []string{"price"}, Slot: 0}, {Path: []string{"channel"}, Slot: 1}}
 	all := append([]Field{{Path: []string{"auction"}, Slot: 2}, {Path: []string{"bidder"}, Slot: 3}, {Path: []string{"url"}, Slot: 4}, {Path: []string{"date_time"}, Slot: 5}, {Path: []string{"extra"}, Slot: 6}}, fields...)
 	for _, c := range []struct {
@@ -48,6 +49,32 @@ func BenchmarkDecodeTwoFields(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
 				batch.Scan = batch.Scan[:0]
+				d.Decode(batch, sel, func(_ uint16, err *SyntaxError) { b.Fatal(err) })
+			}
+			perRecord(b, batch)
+		})
+	}
+}
+
+// A record of about 1 KB with four levels and a list of five objects.
+func BenchmarkDecodeNested(b *testing.B) {
+	item := `{"sku":"ABC-1","qty":3,"price":19.99,"tags":["red","large","sale"],"dims":{"w":10,"h":20,"d":5},"note":"some longer text that goes on for a while"}`
+	value := []byte(`{"id":12345,"user":{"name":"Jane Doe","address":{"city":"Berlin","geo":{"lat":52.5,"lon":13.4}}},"items":[` +
+		strings.Repeat(item+",", 4) + item + `],"total":99.95,"meta":{"a":null,"b":true}}`)
+	for _, c := range []struct {
+		name string
+		path []string
+	}{{"top", []string{"total"}}, {"deep", []string{"user", "address", "geo", "lat"}}, {"list", []string{"items"}}} {
+		b.Run(c.name, func(b *testing.B) {
+			d, err := NewDecoder(jsonFormat, []Field{{Path: c.path, Slot: 0}}, false)
+			if err != nil {
+				b.Fatal(err)
+			}
+			batch, sel := bids(1)
+			for i := range batch.Records {
+				batch.Records[i].Value = value
+			}
+			for b.Loop() {
 				d.Decode(batch, sel, func(_ uint16, err *SyntaxError) { b.Fatal(err) })
 			}
 			perRecord(b, batch)

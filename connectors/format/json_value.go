@@ -68,7 +68,7 @@ func ParseValue(json []byte, arena *connectors.Arena) (connectors.Value, error) 
 }
 
 // The functions below take the text of a List or a Map, which is known to be
-// valid. What they give out borrows it, but for text with escapes, which goes
+// valid; of other text they make something, but no harm. What they give out borrows it, but for text with escapes, which goes
 // into arena.
 
 // jump passes over the value at i.
@@ -115,7 +115,7 @@ func valueOf(b []byte, arena *connectors.Arena) connectors.Value {
 	}
 	switch b[0] {
 	case '"':
-		raw := b[1 : len(b)-1]
+		raw := b[1:max(1, len(b)-1)]
 		return text(raw, bytes.IndexByte(raw, '\\') >= 0, arena)
 	case '{', '[':
 		return container(b)

@@ -177,7 +177,16 @@ func TestFromAnyTakesWhatExpressionsGive(t *testing.T) {
 func FuzzValue(f *testing.F) {
 	f.Add([]byte(`{"a":[1,{"b":"\ud83d"}],"\u0061":-0.0,"c":1e400}`))
 	f.Add([]byte(` [ [ ] , { } , "\\\"" , 1.50 , true , null ] `))
+	for _, broken := range []string{`{"a":"`, `["`, `{"a`, `{`, `[[`, `{"a":"\`, `["\u12"`, `{"a" 1`, `[-`, `{"a":`, `}`, `[1 2`} {
+		f.Add([]byte(broken))
+	}
 	f.Fuzz(func(t *testing.T, text []byte) {
+		// Text that is not valid does no harm.
+		Lookup(text, "a", nil)
+		Index(text, 1, nil)
+		Len(text)
+		Elements(text, nil, func(v connectors.Value) bool { ToAny(v, nil); return true })
+		Entries(text, nil, func(_ string, v connectors.Value) bool { ToAny(v, nil); return true })
 		v, err := ParseValue(text, nil)
 		if err != nil {
 			return
