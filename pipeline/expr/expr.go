@@ -14,7 +14,8 @@ type Scope interface {
 	// Field resolves the path of a field, such as ["user", "id"] for user.id: it
 	// gives the slot that holds the value of path[:Covered], and what is known of
 	// its type. What is left of the path is looked up in that value for each
-	// record. An error says why the field cannot exist here.
+	// record. An error says why the field cannot exist here; it may be an *Error,
+	// whose position does not count.
 	Field(path []string) (Ref, error)
 	// This gives the slot that holds the whole value as a map, or WholeRaw when
 	// the record's raw bytes are it, in JSON.

@@ -270,12 +270,10 @@ func onStack(at *site, run func(*Env, *site, []connectors.Value) connectors.Valu
 }
 
 // checked is the argument i of a call, which fails where it has another type
-// than the parameter.
+// than the parameter. That is looked at for each record, also where the scope
+// promised a type: functions rely on it.
 func checked(f *function, i int, a *node) fn {
 	run, want := a.run, f.param(i).typ
-	if a.typ.Within(want) {
-		return run
-	}
 	return func(e *Env) connectors.Value {
 		v := run(e)
 		if want&(1<<v.Kind()) == 0 {

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -77,7 +78,7 @@ func (c *compiler) path(n ast.Node, root string, rest []string) *node {
 	at.field = true
 	ref, err := c.scope.Field(slices.Clone(rest))
 	if err != nil {
-		return c.fault(at, err.Error(), "")
+		return c.scopeFault(at, err)
 	}
 	if ref.Covered < 1 || ref.Covered > len(rest) {
 		return c.errorf(at, "%s has no place in the record", at.name)
@@ -97,6 +98,15 @@ func (c *compiler) path(n ast.Node, root string, rest []string) *node {
 		return c.errorf(at, "%s is %s and has no field `%s`", strings.Join(rest[:ref.Covered], "."), typ, rest[ref.Covered])
 	}
 	return &node{typ: Any, slot: -1, at: at, run: inside(at, slot, rest[ref.Covered:])}
+}
+
+// scopeFault notes what the scope says against a name, in its own words.
+func (c *compiler) scopeFault(at *site, err error) *node {
+	var fault *Error
+	if errors.As(err, &fault) {
+		return c.fault(at, fault.Msg, fault.Help)
+	}
+	return c.fault(at, err.Error(), "")
 }
 
 // inside looks up names in the container of a slot. What is no map has no
@@ -120,7 +130,7 @@ func inside(at *site, slot int, names []string) fn {
 func (c *compiler) this(at *site) *node {
 	slot, err := c.scope.This()
 	if err != nil {
-		return c.fault(at, err.Error(), "")
+		return c.scopeFault(at, err)
 	}
 	c.whole = true
 	if slot == WholeRaw {
@@ -243,7 +253,7 @@ func (c *compiler) member(n ast.Node) *node {
 func (c *compiler) headerBy(m *ast.MemberNode) *node {
 	at, name := c.site(m), c.compile(m.Property)
 	if !name.typ.Overlaps(Text) {
-		return c.errorf(name.at, "a header's name is a string, and this is %s", name.typ)
+		return c.errorf(name.at, "a header's name is a string, and %s is %s", name.at.name, name.typ)
 	}
 	run := name.run
 	return &node{typ: (textBit | bytesBit).Nullable(), slot: -1, at: at, run: func(e *Env) connectors.Value {
@@ -266,7 +276,7 @@ func (c *compiler) access(m *ast.MemberNode, base *node) *node {
 		return c.errorf(at, "%s is %s and has no members", base.at.name, base.typ)
 	}
 	if !key.typ.Overlaps(intBit | textBit) {
-		return c.errorf(key.at, "a member is chosen by a string or an int, and this is %s", key.typ)
+		return c.errorf(key.at, "a member is chosen by a string or an int, and %s is %s", key.at.name, key.typ)
 	}
 	run, by := base.run, key.run
 	return &node{typ: Any, slot: -1, at: at, pure: base.pure && key.pure, run: func(e *Env) connectors.Value {
