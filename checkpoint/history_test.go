@@ -126,9 +126,17 @@ func (w *world) newStart(t *rapid.T) {
 	w.procs = append(w.procs, &runner{store: s})
 }
 
-// step does the next thing that a process would do.
-func (w *world) step(t *rapid.T) {
+// run does the next things that a process would do.
+func (w *world) run(t *rapid.T) {
 	r := w.runner(t)
+	for range rapid.IntRange(1, 12).Draw(t, "steps") {
+		if !r.dead {
+			w.step(t, r)
+		}
+	}
+}
+
+func (w *world) step(t *rapid.T, r *runner) {
 	switch {
 	case r.steps == 0:
 		w.take(r)
@@ -217,6 +225,10 @@ func (w *world) claim(t *rapid.T, r *runner) {
 	n := r.next
 	r.next++
 	mine, err := r.job.Claim(context.Background(), n)
+	if errors.Is(err, connectors.ErrFenced) {
+		r.dead = true
+		return
+	}
 	if err == nil && mine {
 		r.pos += rapid.IntRange(1, 5).Draw(t, "records")
 		r.pending = &pending{n: n, pos: r.pos}
@@ -327,7 +339,7 @@ func (w *world) damage(t *rapid.T) {
 	if len(all) == 0 {
 		t.Skip("nothing to damage")
 	}
-	name := rapid.SampledFrom(all).Draw(t, "checkpoint")
+	name := rapid.SampledFrom(all[max(0, len(all)-2):]).Draw(t, "checkpoint")
 	if err := checkpointtest.Flip(30).Do(context.Background(), w.below, name); err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +421,7 @@ func TestAnyHistoryPublishesEveryRecordOnce(t *testing.T) {
 					cuts: map[checkpoint.ID]int{}, owner: map[uint64]*runner{}, numbers: map[string]bool{}, held: map[checkpoint.ID][]published{}}
 				damaged := false
 				actions := map[string]func(*rapid.T){
-					"start": w.newStart, "step": w.step, "step again": w.step, "and again": w.step, "kill": w.kill,
+					"start": w.newStart, "run": w.run, "run on": w.run, "kill": w.kill,
 					"restart": w.restartInProcess, "faults": w.faults, "": w.check,
 				}
 				if damaging {

@@ -43,10 +43,15 @@ func (j *Job) Path(n uint64) string { return j.store.address(j.dir(n)) }
 func (j *Job) dir(n uint64) string { return j.store.in(j.id, chkName(n)) }
 
 // Claim takes number n for good. false says that the number is taken, also by an
-// attempt of its own whose outcome is unknown: the caller goes on with the next.
+// attempt of its own whose outcome is unknown: the caller goes on with the next. It
+// looks for a newer owner first, since one that has gone far ahead may have removed
+// this number with its claim.
 func (j *Job) Claim(ctx context.Context, n uint64) (bool, error) {
 	if n == 0 {
 		return false, errors.New("claim a checkpoint: numbers begin at 1")
+	}
+	if err := j.CheckOwner(ctx); err != nil {
+		return false, err
 	}
 	err := j.store.durable("claim", func() error { return j.store.fs.Claim(ctx, j.dir(n)+"/"+claimName) })
 	switch {

@@ -19,11 +19,14 @@ var ErrTaken = errors.New("the generation is taken")
 // FencedError says that a newer process has the pipeline. It matches connectors.ErrFenced.
 type FencedError struct {
 	Pipeline   string
-	Generation uint64 // the newer one
+	Generation uint64 // the newer one; 0 where this process's own file is gone
 	By         *Owner // what its owner said; nil where it has not yet
 }
 
 func (e *FencedError) Error() string {
+	if e.Generation == 0 {
+		return fmt.Sprintf("the file that makes this process the owner of pipeline %s is gone from storage: somebody removed the pipeline's checkpoints while it ran; it has stopped and commits nothing more", e.Pipeline)
+	}
 	s := fmt.Sprintf("pipeline %s has been taken over by a newer process, generation %d", e.Pipeline, e.Generation)
 	if e.By != nil {
 		s += fmt.Sprintf(", on host %s, process %d, at %s", e.By.Host, e.By.PID, e.By.Time.Format(time.RFC3339))
@@ -109,7 +112,8 @@ func (s *Store) TakeAfter(ctx context.Context, g uint64) (uint64, error) {
 	return s.TakeNext(ctx, &Survey{Highest: next})
 }
 
-// CheckOwner returns a *FencedError when a generation newer than g exists.
+// CheckOwner returns a *FencedError when a generation newer than g exists. Since
+// generations have no gaps and their files are never removed, one look is enough.
 func (s *Store) CheckOwner(ctx context.Context, g uint64) error {
 	exists, err := s.exists(ctx, ownerName(g+1))
 	if err != nil {
@@ -118,13 +122,12 @@ func (s *Store) CheckOwner(ctx context.Context, g uint64) error {
 	if exists {
 		return s.fenced(ctx, g+1)
 	}
-	// Old owners' files are removed, the oldest first. So where g + 1 was removed, g was before it.
 	exists, err = s.exists(ctx, ownerName(g))
 	if err != nil {
 		return fmt.Errorf("look for a newer owner: %w", err)
 	}
 	if !exists {
-		return s.fenced(ctx, g+1)
+		return &FencedError{Pipeline: s.pipeline}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package checkpoint_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -67,14 +68,14 @@ func TestAZombieNeverCommitsAndItsCheckpointsAreOrphans(t *testing.T) {
 		asleep, awake func(p *process) error
 		restored      uint64 // by the newer process
 	}{
-		{"before its claim", nil, func(p *process) error { _, err := p.complete(p.t.Context()); return err }, 2},
-		{"after its claim", func(p *process) error { _, err := p.job.Claim(p.t.Context(), 3); return err }, func(p *process) error {
-			m, err := p.metadata(p.t.Context(), 3)
-			if err != nil {
-				return err
+		{"before its claim", nil, func(p *process) error {
+			if _, err := p.claim(p.t.Context()); !errors.Is(err, connectors.ErrFenced) {
+				return fmt.Errorf("it claimed a number: %w", err)
 			}
-			return p.job.Complete(p.t.Context(), m)
+			return nil
 		}, 2},
+		{"after its claim", func(p *process) error { _, err := p.claim(p.t.Context()); return err },
+			func(p *process) error { return p.finish(p.t.Context(), 3) }, 2},
 		{"after its metadata", func(p *process) error { _, err := p.complete(p.t.Context()); return err }, func(*process) error { return nil }, 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -100,11 +101,11 @@ func TestAZombieNeverCommitsAndItsCheckpointsAreOrphans(t *testing.T) {
 
 func TestAnOrphanIsNeverChosen(t *testing.T) {
 	_, s := memory(t)
-	old := start(t, s, "").take(2)
+	old := start(t, s, "").take(2).claims(2)
 	newer := start(t, s, "").wantRestored(1, 2)
 	// The older one wakes and completes two more; the newer one has none yet.
-	for range 2 {
-		if _, err := old.complete(t.Context()); err != nil {
+	for n := uint64(3); n <= 4; n++ {
+		if err := old.finish(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -238,17 +239,17 @@ func TestTwoStartsAtOnceBothSeeTheOther(t *testing.T) {
 	start(t, s, "").wantRestored(3, 2)
 }
 
-func TestAnOwnerWhoseOldFileWasRemovedIsFenced(t *testing.T) {
+func TestAProcessWhoseCheckpointsSomebodyRemovedStops(t *testing.T) {
 	f, s := memory(t)
-	old := start(t, s, "").take(1)
-	start(t, s, "")
-	start(t, s, "")
-	if err := f.Remove(t.Context(), "orders/owner-1", "orders/owner-1.json", "orders/owner-2", "orders/owner-2.json"); err != nil {
+	p := start(t, s, "").take(1)
+	if err := f.RemoveAll(t.Context(), "orders"); err != nil {
 		t.Fatal(err)
 	}
-	if err := old.commit(t.Context(), 1); !errors.Is(err, connectors.ErrFenced) {
+	err := p.commit(t.Context(), 1)
+	if !errors.Is(err, connectors.ErrFenced) {
 		t.Fatalf("got %v", err)
 	}
+	wantSays(t, err, "somebody removed")
 }
 
 func TestRecordsAreWrittenOnceAndCanBeRepeated(t *testing.T) {

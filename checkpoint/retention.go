@@ -229,8 +229,9 @@ func (j *Job) sweep(ctx context.Context, keep []*chk, proven uint64, match func(
 	return nil
 }
 
-// removeOwners drops the owners' files older than every kept checkpoint, the oldest
-// first: whoever does not find its own file is fenced. The lines above need none of them.
+// removeOwners drops the records of owners older than every kept checkpoint, which no
+// question about those needs. The files that take the generations stay for good: an old
+// process that wakes must find the one after its own.
 func (j *Job) removeOwners(ctx context.Context, keep []*chk) error {
 	oldest := j.generation
 	for _, c := range keep {
@@ -239,23 +240,21 @@ func (j *Job) removeOwners(ctx context.Context, keep []*chk) error {
 		}
 		oldest = min(oldest, c.id.Generation)
 	}
-	infos, err := j.store.fs.Files(ctx, j.store.pipeline)
-	if err != nil {
-		return fmt.Errorf("list owners of pipeline %s: %w", j.store.pipeline, err)
-	}
+	j.mu.Lock()
 	var old []uint64
-	for _, info := range infos {
-		if g, _, ok := parseOwner(path.Base(info.Name)); ok && g < oldest {
+	for _, g := range j.owners.generations() {
+		if g < oldest {
 			old = append(old, g)
 		}
 	}
-	slices.Sort(old)
-	for _, g := range slices.Compact(old) {
-		for _, name := range []string{ownerRecord(g), ownerName(g)} {
-			if err := j.store.fs.Remove(ctx, j.store.in(name)); err != nil {
-				return fmt.Errorf("remove %s: %w", name, err)
-			}
+	j.mu.Unlock()
+	for _, g := range old {
+		if err := j.store.fs.Remove(ctx, j.store.in(ownerRecord(g))); err != nil {
+			return fmt.Errorf("remove %s: %w", ownerRecord(g), err)
 		}
+		j.mu.Lock()
+		delete(j.owners, g)
+		j.mu.Unlock()
 	}
 	return nil
 }

@@ -148,10 +148,10 @@ func TestANewOwnerRemovesWhatOlderOnesLeftOnlyOnceItHasProvenItsOwn(t *testing.T
 func TestOrphansAreRemovedAndTakeNoPlace(t *testing.T) {
 	f := mem.New()
 	s := newStore(t, f, checkpoint.StoreOptions{Retained: 2})
-	old := start(t, s, "").take(2)
+	old := start(t, s, "").take(2).claims(3)
 	p := start(t, s, "").wantRestored(1, 2)
-	for range 3 {
-		if _, err := old.complete(t.Context()); err != nil {
+	for n := uint64(3); n <= 5; n++ {
+		if err := old.finish(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -205,7 +205,7 @@ func TestARemovalThatFailsIsDoneByTheNextPass(t *testing.T) {
 	}
 }
 
-func TestOldOwnersGoWithTheLastCheckpointThatNeedsThem(t *testing.T) {
+func TestOldOwnersRecordsGoWithTheLastCheckpointThatNeedsThem(t *testing.T) {
 	f := mem.New()
 	s := newStore(t, f, checkpoint.StoreOptions{Retained: 2})
 	var p *process
@@ -219,7 +219,8 @@ func TestOldOwnersGoWithTheLastCheckpointThatNeedsThem(t *testing.T) {
 			owners = append(owners, strings.TrimPrefix(name, "orders/"))
 		}
 	}
-	if want := []string{"owner-4", "owner-4.json", "owner-5", "owner-5.json"}; !slices.Equal(owners, want) {
+	// The generations themselves stay: an old process must find the one after its own.
+	if want := []string{"owner-1", "owner-2", "owner-3", "owner-4", "owner-4.json", "owner-5", "owner-5.json"}; !slices.Equal(owners, want) {
 		t.Fatalf("left are %q, want %q", owners, want)
 	}
 	start(t, s, "").wantRestored(5, 5)

@@ -91,24 +91,44 @@ func refused(t *testing.T, s *checkpoint.Store, req checkpoint.Request) error {
 	return err
 }
 
-// complete takes the next checkpoint up to its metadata.
-func (p *process) complete(ctx context.Context) (uint64, error) {
+// claim takes the next free number.
+func (p *process) claim(ctx context.Context) (uint64, error) {
 	for {
 		n := p.next
 		p.next++
-		mine, err := p.job.Claim(ctx, n)
-		if err != nil {
+		if mine, err := p.job.Claim(ctx, n); mine || err != nil {
 			return n, err
 		}
-		if !mine {
-			continue
-		}
-		m, err := p.metadata(ctx, n)
-		if err != nil {
-			return n, err
-		}
-		return n, p.job.Complete(ctx, m)
 	}
+}
+
+// complete takes the next checkpoint up to its metadata.
+func (p *process) complete(ctx context.Context) (uint64, error) {
+	n, err := p.claim(ctx)
+	if err != nil {
+		return n, err
+	}
+	return n, p.finish(ctx, n)
+}
+
+// finish writes the metadata of a number that is claimed.
+func (p *process) finish(ctx context.Context, n uint64) error {
+	m, err := p.metadata(ctx, n)
+	if err != nil {
+		return err
+	}
+	return p.job.Complete(ctx, m)
+}
+
+// claims takes some numbers before a process falls asleep.
+func (p *process) claims(n int) *process {
+	p.t.Helper()
+	for range n {
+		if _, err := p.claim(p.t.Context()); err != nil {
+			p.t.Fatal(err)
+		}
+	}
+	return p
 }
 
 // metadata refers to one new shared file, which says whose it is.
