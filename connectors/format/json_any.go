@@ -50,8 +50,9 @@ func ToAny(v connectors.Value, arena *connectors.Arena) any {
 			return true
 		})
 		return m
+	default:
+		return nil
 	}
-	return nil
 }
 
 var errDeep = errors.New("the value is nested too deeply")

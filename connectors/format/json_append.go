@@ -39,12 +39,13 @@ func AppendValue(dst []byte, v connectors.Value) ([]byte, error) {
 		return appendFloat(dst, f), nil
 	case connectors.Bytes, connectors.Timestamp, connectors.Duration:
 		return appendQuoted(dst, v)
+	default:
+		// A Decimal, a List or a Map is held as its JSON text.
+		return append(dst, v.Text()...), nil
 	}
-	// A Decimal, a List or a Map is held as its JSON text.
-	return append(dst, v.Text()...), nil
 }
 
-// appendQuoted appends a value of a kind that JSON has not, as a string.
+// appendQuoted appends bytes, a duration or a timestamp as a string.
 func appendQuoted(dst []byte, v connectors.Value) ([]byte, error) {
 	dst = append(dst, '"')
 	switch v.Kind() {
@@ -52,7 +53,7 @@ func appendQuoted(dst []byte, v connectors.Value) ([]byte, error) {
 		dst = base64.StdEncoding.AppendEncode(dst, v.Raw())
 	case connectors.Duration:
 		dst = append(dst, v.Duration().String()...)
-	case connectors.Timestamp:
+	default:
 		t := v.Time()
 		if y := t.Year(); y < 0 || y > 9999 {
 			return dst[:len(dst)-1], errYear

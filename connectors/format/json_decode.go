@@ -23,6 +23,7 @@ type jsonDecoder struct {
 	spans   bool
 	stamp   uint32
 	scan    []uint32
+	scanEnd int // where the block of the record at hand has to end
 	arena   *connectors.Arena
 }
 
@@ -45,8 +46,12 @@ const (
 	spanEntry = 3 // the decoder's entry of the name + 1, 0 for none
 )
 
-// maxSpans is how many fields a block can have. A record with more leaves none.
-const maxSpans = 4096
+// What Batch.Scan may hold in all, and how much of it one block. A record that
+// does not fit leaves none, and the encoder finds its fields anew.
+const (
+	maxScanWords  = 1 << 18
+	maxBlockWords = 1 << 14
+)
 
 // stamps tells decoders apart.
 var stamps atomic.Uint32
@@ -165,16 +170,16 @@ func (d *jsonDecoder) recordSpans(b []byte, i int, row []connectors.Value, r int
 	block := len(d.scan)
 	misses := d.root.keys.misses
 	d.scan = append(d.scan, uint32(len(b)), 0, 0)
+	d.scanEnd = min(block+maxBlockWords, maxScanWords)
 	if i = d.object(b, i, &d.root, row, 1); i < 0 {
 		d.scan = d.scan[:block]
 		return i
 	}
-	fields := (len(d.scan) - block - blockHeader) / spanWords
-	if fields > maxSpans {
+	if len(d.scan) >= d.scanEnd {
 		d.scan = d.scan[:block]
 		return i
 	}
-	d.scan[block+blockFields] = uint32(fields)
+	d.scan[block+blockFields] = uint32((len(d.scan) - block - blockHeader) / spanWords)
 	if d.root.keys.misses == misses {
 		d.scan[block+blockOrder] = d.root.keys.order()
 	}
@@ -214,7 +219,7 @@ func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, d
 		if i < 0 {
 			return i
 		}
-		if spans {
+		if spans && len(d.scan) < d.scanEnd {
 			d.scan = append(d.scan, uint32(key), uint32(value), uint32(i), uint32(last+1))
 		}
 		i = space(b, i)

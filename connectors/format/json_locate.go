@@ -112,10 +112,12 @@ func (e *jsonEncoder) fields(raw []byte, i int) int {
 		return i + 1
 	}
 	for last := int32(firstKey); ; {
-		key, value := i, 0
-		if last, _, value = e.keys.next(&e.scanner, raw, i, last); value < 0 {
+		entry, _, value := e.keys.next(&e.scanner, raw, i, last)
+		if value < 0 {
 			return value
 		}
+		key := i
+		last = entry
 		if i = e.skip(raw, value, 1); i < 0 {
 			return i
 		}

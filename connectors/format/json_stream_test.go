@@ -77,6 +77,20 @@ func checkStream(t *rapid.T, d Decoder, e Encoder, l connectors.Layout, values [
 	}
 }
 
+func TestSpansTakeBoundedMemory(t *testing.T) {
+	d, err := NewDecoder(jsonFormat, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	huge := "{" + strings.Repeat(`"a":1,`, 1_000_000) + `"a":1}`
+	large := "{" + strings.Repeat(`"a":1,`, 4000) + `"a":1}`
+	b, sel := batchOf(0, append(slices.Repeat([]string{large}, 200), huge)...)
+	d.Decode(b, sel, func(_ uint16, err *SyntaxError) { t.Error(err) })
+	if n := cap(b.Scan); n > 2*maxScanWords {
+		t.Errorf("%d words are kept", n)
+	}
+}
+
 func TestRecordsWithVeryManyFields(t *testing.T) {
 	const n = 20_000
 	parts := make([]string, 0, 2*n)

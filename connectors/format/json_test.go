@@ -70,12 +70,13 @@ func show(v connectors.Value) string {
 		return fmt.Sprintf("string %q", v.Text())
 	case connectors.Float:
 		return fmt.Sprintf("float %v", v.Float())
+	default:
+		out, err := AppendValue(nil, v)
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprintf("%s %s", v.Kind(), out)
 	}
-	out, err := AppendValue(nil, v)
-	if err != nil {
-		return err.Error()
-	}
-	return fmt.Sprintf("%s %s", v.Kind(), out)
 }
 
 // field is a field of an object, its value as written.
