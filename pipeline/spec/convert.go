@@ -71,12 +71,24 @@ func (r *reader) scalar(tk *token.Token) *node {
 		}
 	}
 	if n.style == plain {
+		n.text = cutIndentedComment(n.text)
 		n.kind = typePlain(n.text)
 	}
 	n.raw = n.text
 	n.span = span{start, start}
 	n.span.end = n.scanEnd()
 	return n
+}
+
+// cutIndentedComment drops a comment line that the parser takes for the last line
+// of a plain text. Such a text can hold no # behind a blank.
+func cutIndentedComment(text string) string {
+	for i := 1; i < len(text); i++ {
+		if text[i] == '#' && strings.IndexByte(" \n\t", text[i-1]) >= 0 {
+			return strings.TrimRight(text[:i], " \n\t")
+		}
+	}
+	return text
 }
 
 // find corrects the place of a quote where the parser's column is off.

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"strings"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml/token"
@@ -23,9 +24,13 @@ func joinColons(tokens token.Tokens) token.Tokens {
 			}
 		}
 		if len(open) > 0 && isPlain(tk) && (open[len(open)-1] == token.SequenceStartType || isValue(out)) {
-			for i+2 < len(tokens) && adjacent(tk, tokens[i+1], tokens[i+2]) {
-				tk.Value += ":" + tokens[i+2].Value
-				tk.Origin += ":" + tokens[i+2].Origin
+			for i+2 < len(tokens) {
+				gap, ok := adjacent(tk, tokens[i+1], tokens[i+2])
+				if !ok {
+					break
+				}
+				tk.Value += gap + ":" + tokens[i+2].Value
+				tk.Origin += gap + ":" + tokens[i+2].Origin
 				tk.Type = token.StringType
 				i += 2
 			}
@@ -58,12 +63,16 @@ func isPlain(tk *token.Token) bool {
 	return false
 }
 
-// adjacent reports whether three tokens are text, colon and text without a
-// blank between them.
-func adjacent(text, colon, next *token.Token) bool {
+// adjacent reports whether three tokens are a text, a colon and a text that
+// follows without a blank, and what stands before the colon.
+func adjacent(text, colon, next *token.Token) (gap string, ok bool) {
 	if colon.Type != token.MappingValueType || !isPlain(next) {
-		return false
+		return "", false
 	}
 	a, b, c := text.Position, colon.Position, next.Position
-	return a.Line == b.Line && b.Line == c.Line && a.Column+utf8.RuneCountInString(text.Value) == b.Column && b.Column+1 == c.Column
+	blanks := b.Column - a.Column - utf8.RuneCountInString(text.Value)
+	if a.Line != b.Line || b.Line != c.Line || blanks < 0 || b.Column+1 != c.Column {
+		return "", false
+	}
+	return strings.Repeat(" ", blanks), true
 }

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 )
 
 // FuzzParse checks that no text makes the reader panic, that faults can be
@@ -24,6 +25,12 @@ func FuzzParse(f *testing.F) {
 		f.Add(data)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
+		start := time.Now()
+		defer func() {
+			if took := time.Since(start); took > 5*time.Second {
+				t.Errorf("%d bytes took %s", len(data), took)
+			}
+		}()
 		p, _ := Parse("fuzz.yaml", data, testOptions(nil))
 		compile(p)
 		p.Fault([]string{"transforms", "0"}, io.EOF)

@@ -108,6 +108,9 @@ func (r *reader) checkText() bool {
 // below are found too.
 func (r *reader) parse() *ast.File {
 	text := string(r.file.text)
+	if !strings.HasSuffix(text, "\n") {
+		text += "\n" // without it the parser folds a last line of one character otherwise
+	}
 	for range maxRepairs {
 		tokens := lexer.Tokenize(text)
 		if !r.checkTokens(tokens) {

@@ -2,6 +2,12 @@
 // and overrides becomes a typed Pipeline, and every fault of it a diagnostic
 // that points at the characters meant. It starts nothing and opens nothing but
 // the file and what ${file:…} names.
+//
+// Values are YAML 1.2's: yes, on and y are texts. A number or a truth value
+// where a text is wanted is taken as it is written, and a single text where a
+// list of texts or expressions is wanted is a list of one. An expression is the
+// scalar's text, whatever YAML would call it. ${…} is replaced in every scalar
+// after parsing, once; a plain scalar is typed again after that.
 package spec
 
 import (
