@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -185,8 +186,16 @@ func (f readable) Stage(ctx context.Context, name string) (storage.StagedWriter,
 
 type readableWriter struct {
 	storage.StagedWriter
-	mu  sync.Mutex
-	all []byte
+	mu     sync.Mutex
+	all    []byte
+	closed bool
+}
+
+func (w *readableWriter) Close() (storage.Staged, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.closed = true
+	return w.StagedWriter.Close()
 }
 
 func (w *readableWriter) Write(b []byte) (int, error) {
@@ -200,6 +209,9 @@ func (w *readableWriter) Write(b []byte) (int, error) {
 func (w *readableWriter) ReadAt(b []byte, off int64) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.closed {
+		return 0, fs.ErrClosed
+	}
 	return bytes.NewReader(w.all).ReadAt(b, off)
 }
 

@@ -362,3 +362,22 @@ func TestFileSourceRefusesWrongKeys(t *testing.T) {
 		}
 	}
 }
+
+func TestFileSourceReachesTheEndOfFilesThatEndInEmptyLines(t *testing.T) {
+	for _, text := range []string{"1\n\n\r\n", "\n\n", "", "1"} {
+		path := filepath.Join(t.TempDir(), "in.jsonl")
+		write(t, path, text)
+		s, err := NewSource(sourceConfig(path, nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		splits, err := s.Splits(context.Background(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		splits, _, err = readTo(t, s, splits, toEnd)
+		if !errors.Is(err, io.EOF) || splits[0].Offset != int64(len(text)) || splits[0].Until != int64(len(text)) {
+			t.Errorf("%q ends at %d of %d, %v", text, splits[0].Offset, splits[0].Until, err)
+		}
+	}
+}
