@@ -18,13 +18,13 @@ type node struct {
 
 type jsonDecoder struct {
 	scanner
-	maxSize int
-	root    node
-	spans   bool
-	stamp   uint32
-	scan    []uint32
-	scanEnd int // where the block of the record at hand has to end
-	arena   *connectors.Arena
+	maxSize  int
+	root     node
+	spans    bool
+	stamp    uint32
+	scan     []uint32
+	spanning bool // the record at hand leaves a block
+	arena    *connectors.Arena
 }
 
 // How Batch.Scan is laid out: scanMark, the stamp of the decoder whose key
@@ -46,11 +46,11 @@ const (
 	spanEntry = 3 // the decoder's entry of the name + 1, 0 for none
 )
 
-// What Batch.Scan may hold in all, and how much of it one block. A record that
-// does not fit leaves none, and the encoder finds its fields anew.
+// The largest record that leaves a block, and how many words Batch.Scan may have
+// before no further one does. Without one the encoder finds the fields anew.
 const (
-	maxScanWords  = 1 << 18
-	maxBlockWords = 1 << 14
+	maxSpanBytes = 1 << 18
+	maxScanWords = 1 << 18
 )
 
 // stamps tells decoders apart.
@@ -157,7 +157,7 @@ func (d *jsonDecoder) record(b []byte, row []connectors.Value, r int) bool {
 		if i == start {
 			i = d.skip(b, i, 0)
 		}
-	case d.spans:
+	case d.spans && len(b) <= maxSpanBytes && len(d.scan) < maxScanWords:
 		i = d.recordSpans(b, start, row, r)
 	default:
 		i = d.object(b, start, &d.root, row, 1)
@@ -170,12 +170,10 @@ func (d *jsonDecoder) recordSpans(b []byte, i int, row []connectors.Value, r int
 	block := len(d.scan)
 	misses := d.root.keys.misses
 	d.scan = append(d.scan, uint32(len(b)), 0, 0)
-	d.scanEnd = min(block+maxBlockWords, maxScanWords)
-	if i = d.object(b, i, &d.root, row, 1); i < 0 {
-		d.scan = d.scan[:block]
-		return i
-	}
-	if len(d.scan) >= d.scanEnd {
+	d.spanning = true
+	i = d.object(b, i, &d.root, row, 1)
+	d.spanning = false
+	if i < 0 {
 		d.scan = d.scan[:block]
 		return i
 	}
@@ -193,7 +191,7 @@ func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, d
 	if depth > d.limit {
 		return d.fail(i, wantShallow)
 	}
-	spans := d.spans && depth == 1
+	spans := d.spanning && depth == 1
 	i = space(b, i+1)
 	if uint(i) < uint(len(b)) && b[i] == '}' {
 		return i + 1
@@ -219,7 +217,7 @@ func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, d
 		if i < 0 {
 			return i
 		}
-		if spans && len(d.scan) < d.scanEnd {
+		if spans {
 			d.scan = append(d.scan, uint32(key), uint32(value), uint32(i), uint32(last+1))
 		}
 		i = space(b, i)
