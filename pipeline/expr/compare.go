@@ -110,6 +110,7 @@ func (c *compiler) equality(o *operands, same bool, l, r *node) *node {
 			return no
 		case no:
 			return yes
+		default:
 		}
 		return unknown
 	})
@@ -223,6 +224,7 @@ func (s *set) has(e *Env, at *site, v connectors.Value) truth {
 				return t
 			}
 		}
+	default:
 	}
 	for _, r := range s.rest {
 		if t := e.equals(at, v, r); t != no {

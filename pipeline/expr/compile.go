@@ -90,11 +90,11 @@ func (c *compiler) fault(at *site, msg, help string) *node {
 	return &node{typ: Any, slot: -1, at: at, run: func(*Env) connectors.Value { return failure }}
 }
 
-func (c *compiler) offset(rune int) int {
+func (c *compiler) offset(char int) int {
 	if c.offs == nil {
-		return max(0, min(rune, len(c.text)))
+		return max(0, min(char, len(c.text)))
 	}
-	return c.offs[max(0, min(rune, len(c.offs)-1))]
+	return c.offs[max(0, min(char, len(c.offs)-1))]
 }
 
 const longestName = 40
@@ -367,6 +367,7 @@ func conditionHelp(n *node) string {
 			return fmt.Sprintf("compare it, as in `%s != 0`", n.at.bracketed())
 		case connectors.String:
 			return fmt.Sprintf("compare it, as in `%s != \"\"`", n.at.bracketed())
+		default:
 		}
 	}
 	return ""
@@ -380,6 +381,7 @@ func decided(at *site, pure bool, do cond) *node {
 			return connectors.BoolValue(true)
 		case no:
 			return connectors.BoolValue(false)
+		default:
 		}
 		return failure
 	}}

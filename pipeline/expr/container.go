@@ -81,10 +81,10 @@ func byteAt(s string, n int) int {
 
 // slice is base[from:to], with negative positions from the end.
 func (e *Env) slice(s *site, base connectors.Value, from, to int64, open bool) connectors.Value {
-	n := 0
 	if !e.read(s, base) {
 		return failure
 	}
+	var n int
 	switch base.Kind() {
 	case connectors.String:
 		n = utf8.RuneCountInString(base.Text())
@@ -163,6 +163,7 @@ func (b *builder) put(e *Env, v connectors.Value) bool {
 		if !e.spend(b.at, len(v.Raw())) {
 			return false
 		}
+	default:
 	}
 	out, err := format.AppendValue(e.scratch, v)
 	if err != nil {
@@ -173,12 +174,7 @@ func (b *builder) put(e *Env, v connectors.Value) bool {
 	return e.spend(b.at, 8)
 }
 
-// field adds a field of a map.
-func (b *builder) field(e *Env, name string, v connectors.Value) bool {
-	b.name(e, name)
-	return e.spend(b.at, len(name)) && b.put(e, v)
-}
-
+// name starts a field of a map, whose value is put next.
 func (b *builder) name(e *Env, name string) {
 	b.comma(e)
 	e.scratch = append(format.AppendString(e.scratch, name), ':')

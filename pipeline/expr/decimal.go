@@ -20,9 +20,6 @@ const (
 // decimals is scratch space of decimal arithmetic.
 type decimals struct{ x, y, r apd.Decimal }
 
-func (d *decimals) a() *apd.Decimal { return &d.x }
-func (d *decimals) b() *apd.Decimal { return &d.y }
-
 // exactly computes with room to see whether a result is too long.
 var (
 	exactly = &apd.Context{Precision: 2 * decimalReach, MaxExponent: 2 * decimalReach, MinExponent: -2 * decimalReach, Rounding: apd.RoundHalfEven}
@@ -43,6 +40,7 @@ func (e *Env) parseDecimal(s *site, d *apd.Decimal, v connectors.Value) bool {
 		}
 		e.fail(s, KindOverflow, s.name+" is a number too long or too large to compute with")
 		return false
+	default:
 	}
 	return false
 }

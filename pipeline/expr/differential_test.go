@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -47,7 +48,7 @@ func (g *grammar) integer() string {
 		}
 		return g.one("i", "j", "z")
 	case 1:
-		return fmt.Sprint(rapid.IntRange(0, 9).Draw(g.t, "int"))
+		return strconv.Itoa(rapid.IntRange(0, 9).Draw(g.t, "int"))
 	case 2, 3:
 		return "(" + s.integer() + g.one(" + ", " - ", " * ", " % ") + s.integer() + ")"
 	case 4:
@@ -108,7 +109,7 @@ func (g *grammar) boolean() string {
 	case 8:
 		return "(" + s.text() + " matches " + g.one(`"^a"`, `"[bc]+$"`, `"x|y"`) + ")"
 	case 9:
-		return "(" + s.integer() + " in " + fmt.Sprint(rapid.IntRange(-2, 3).Draw(g.t, "low")) + "..5)"
+		return "(" + s.integer() + " in " + strconv.Itoa(rapid.IntRange(-2, 3).Draw(g.t, "low")) + "..5)"
 	}
 	return "(" + s.boolean() + " ? " + s.boolean() + " : " + s.boolean() + ")"
 }

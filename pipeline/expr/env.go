@@ -192,6 +192,7 @@ func article(k connectors.Kind) string {
 		return "bytes"
 	case connectors.Int:
 		return "an int"
+	default:
 	}
 	return "a " + k.String()
 }

@@ -80,8 +80,9 @@ func toInt(e *Env, s *site, v connectors.Value) connectors.Value {
 			return e.fail(s, KindArgument, "the text given to int() is no whole number that fits 64 bits")
 		}
 		return connectors.IntValue(i)
+	default:
 	}
-	d := e.dec.a()
+	d := &e.dec.x
 	if !e.parseDecimal(s, d, v) {
 		return failure
 	}
@@ -112,7 +113,7 @@ func toFloatValue(e *Env, s *site, v connectors.Value) connectors.Value {
 }
 
 func toDecimal(e *Env, s *site, v connectors.Value) connectors.Value {
-	d := e.dec.a()
+	d := &e.dec.x
 	if v.Kind() == connectors.String {
 		if !parseDecimalText(d, v.Text()) {
 			return e.fail(s, KindArgument, "the text given to decimal() is no number of at most 38 digits")
@@ -134,6 +135,7 @@ func toText(e *Env, s *site, v connectors.Value) connectors.Value {
 			return e.fail(s, KindArgument, "the bytes are not text in UTF-8; toBase64() writes any bytes")
 		}
 		return connectors.StringValue(v.Text())
+	default:
 	}
 	const room = 64
 	a := e.arena()
@@ -174,6 +176,7 @@ func lengthOf(e *Env, _ *site, v connectors.Value) connectors.Value {
 		return connectors.IntValue(int64(utf8.RuneCountInString(v.Text())))
 	case connectors.Map:
 		return connectors.IntValue(int64(format.Len(v.Raw())))
+	default:
 	}
 	return connectors.IntValue(int64(format.Len(v.Raw())))
 }

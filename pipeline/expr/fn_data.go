@@ -46,6 +46,7 @@ func toJSON(e *Env, s *site, v connectors.Value) connectors.Value {
 	switch v.Kind() {
 	case connectors.List, connectors.Map, connectors.Decimal:
 		return connectors.StringValue(v.Text())
+	default:
 	}
 	start := len(e.scratch)
 	out, err := format.AppendValue(e.scratch, v)

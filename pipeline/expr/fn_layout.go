@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -60,7 +61,7 @@ func (l *layout) read(text string) error {
 			continue
 		}
 		if i++; i == len(text) {
-			return fmt.Errorf("the layout ends with %%; a percent sign is written %%%%")
+			return errors.New("the layout ends with %; a percent sign is written %%")
 		}
 		letter := text[i]
 		switch {
@@ -116,7 +117,7 @@ func (l *layout) readable() error {
 	}
 	for _, t := range []time.Time{time.Date(2031, 7, 19, 21, 37, 43, 123456789, time.UTC), time.Date(1998, 10, 28, 5, 8, 9, 0, time.FixedZone("XYZ", 3600))} {
 		if got := t.Format(l.plain); got != string(l.append(nil, t)) {
-			return fmt.Errorf("times cannot be read by a layout with this text in it; use a layout of Go's")
+			return errors.New("times cannot be read by a layout with this text in it; use a layout of Go's")
 		}
 	}
 	return nil
@@ -124,7 +125,7 @@ func (l *layout) readable() error {
 
 // layoutOf compiles the argument i as a layout.
 func (c *compiler) layoutOf(n *node, reading bool) func(e *Env) *layout {
-	make := func(text string) (*layout, error) {
+	read := func(text string) (*layout, error) {
 		l, err := newLayout(text)
 		if err == nil && reading {
 			err = l.readable()
@@ -132,7 +133,7 @@ func (c *compiler) layoutOf(n *node, reading bool) func(e *Env) *layout {
 		return l, err
 	}
 	if text, ok := n.text(); ok {
-		l, err := make(text)
+		l, err := read(text)
 		if err != nil {
 			c.fault(n.at, err.Error(), "")
 			return nil
@@ -153,7 +154,7 @@ func (c *compiler) layoutOf(n *node, reading bool) func(e *Env) *layout {
 			e.failf(at, KindLimit, "a layout has at most %d bytes", longest)
 			return nil
 		}
-		l, err := make(v.Text())
+		l, err := read(v.Text())
 		if err != nil {
 			e.fail(at, KindArgument, at.name+" is no valid layout")
 			return nil

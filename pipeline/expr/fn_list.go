@@ -231,7 +231,7 @@ func (b *builder) flat(e *Env, s *site, list connectors.Value, depth int) bool {
 func sortList(e *Env, s *site, args []connectors.Value) connectors.Value {
 	desc := false
 	if len(args) == 2 {
-		ok := false
+		var ok bool
 		if desc, ok = e.descending(s, args[1]); !ok {
 			return failure
 		}

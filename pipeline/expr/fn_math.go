@@ -31,6 +31,7 @@ func abs(e *Env, s *site, v connectors.Value) connectors.Value {
 			return connectors.DecimalValue(text[1:])
 		}
 		return v
+	default:
 	}
 	if v.Int() < 0 {
 		return e.negate(s, v)
@@ -45,6 +46,7 @@ func rounding(f func(float64) float64, r apd.Rounder) func(*Env, *site, connecto
 			return v
 		case connectors.Float:
 			return connectors.FloatValue(f(v.Float()))
+		default:
 		}
 		return e.quantize(s, v, 0, r)
 	}
@@ -52,7 +54,7 @@ func rounding(f func(float64) float64, r apd.Rounder) func(*Env, *site, connecto
 
 // quantize rounds a decimal to a number of digits behind the point.
 func (e *Env) quantize(s *site, v connectors.Value, digits int32, r apd.Rounder) connectors.Value {
-	d := e.dec.a()
+	d := &e.dec.x
 	if !e.parseDecimal(s, d, v) {
 		return failure
 	}
@@ -78,13 +80,14 @@ func round(e *Env, s *site, args []connectors.Value) connectors.Value {
 		return v
 	case connectors.Decimal:
 		return e.quantize(s, v, int32(digits), apd.RoundHalfUp)
+	default:
 	}
 	f := v.Float()
 	if digits == 0 || f != f || math.IsInf(f, 0) {
 		return connectors.FloatValue(math.Round(f))
 	}
 	// Round the text that the float stands for, so that 1.005 becomes 1.01.
-	d := e.dec.a()
+	d := &e.dec.x
 	if !e.floatDecimal(s, d, f) {
 		return failure
 	}

@@ -27,9 +27,7 @@ func Functions() []Function {
 	for _, f := range functions {
 		list = append(list, f.Function)
 	}
-	for _, f := range loopDocs {
-		list = append(list, f)
-	}
+	list = append(list, loopDocs...)
 	return slices.SortedFunc(slices.Values(list), func(a, b Function) int { return cmp.Compare(a.Name, b.Name) })
 }
 

@@ -79,6 +79,9 @@ func (b *builder) pair(e *Env, p *pair) bool {
 		}
 		name = k.Text()
 	}
+	if !e.spend(b.at, len(name)) {
+		return false
+	}
 	b.name(e, name)
 	return b.put(e, p.value(e))
 }
@@ -271,7 +274,7 @@ func (l *loop) one(e *Env) connectors.Value {
 func (l *loop) count(e *Env) connectors.Value {
 	n := int64(0)
 	if !l.each(e, func([]byte) bool {
-		t := yes
+		var t truth
 		if l.test != nil {
 			t = l.test(e)
 		} else {

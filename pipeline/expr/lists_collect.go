@@ -113,7 +113,7 @@ func (l *loop) sortBy(e *Env) connectors.Value {
 	}
 	desc := false
 	if l.arg != nil {
-		ok := false
+		var ok bool
 		if desc, ok = e.descending(l.arg.at, l.arg.run(e)); !ok {
 			return failure
 		}

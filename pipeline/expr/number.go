@@ -71,6 +71,7 @@ func floatOp(op operator, a, b float64) float64 {
 		return a - b
 	case opMul:
 		return a * b
+	default:
 	}
 	return a / b
 }
@@ -117,7 +118,7 @@ func neutral(op operator, other connectors.Kind) string {
 
 func (e *Env) intOp(o *operands, a, b int64) connectors.Value {
 	var r int64
-	ok := true
+	var ok bool
 	switch o.op {
 	case opAdd:
 		r, ok = addInt(a, b)
@@ -173,8 +174,9 @@ func (e *Env) toFloat(s *site, v connectors.Value) (float64, bool) {
 		return v.Float(), true
 	case connectors.Int:
 		return float64(v.Int()), true
+	default:
 	}
-	d := e.dec.a()
+	d := &e.dec.x
 	if !e.parseDecimal(s, d, v) {
 		return 0, false
 	}
@@ -239,7 +241,7 @@ func (e *Env) negate(s *site, v connectors.Value) connectors.Value {
 	case connectors.Float:
 		return connectors.FloatValue(-v.Float())
 	case connectors.Decimal:
-		d := e.dec.a()
+		d := &e.dec.x
 		if !e.parseDecimal(s, d, v) {
 			return failure
 		}
@@ -248,6 +250,7 @@ func (e *Env) negate(s *site, v connectors.Value) connectors.Value {
 		return failure
 	case connectors.Absent, connectors.Null:
 		return e.null(s, "negated", "0")
+	default:
 	}
 	return e.failf(s, KindType, "`-` does not take %s", article(v.Kind()))
 }
@@ -312,20 +315,9 @@ func (r relation) flip() relation {
 		return greater
 	case greater:
 		return less
+	default:
 	}
 	return r
-}
-
-// flipped is the set that holds with the operands swapped.
-func (r relation) flipped() relation {
-	f := r & (equal | unordered)
-	if r&less != 0 {
-		f |= greater
-	}
-	if r&greater != 0 {
-		f |= less
-	}
-	return f
 }
 
 // order compares two values of kinds that have an order; 0 says that they have
@@ -357,6 +349,7 @@ func (e *Env) order(s *site, a, b connectors.Value) relation {
 		return orderInt(a.Int(), b.Int())
 	case connectors.Timestamp:
 		return orderInt(int64(a.Time().Compare(b.Time())), 0)
+	default:
 	}
 	return 0
 }
@@ -420,6 +413,7 @@ func (e *Env) equals(s *site, a, b connectors.Value) truth {
 		return truthOf(a.Int() == b.Int())
 	case connectors.List, connectors.Map:
 		return e.sameContainers(s, a, b)
+	default:
 	}
 	r := e.order(s, a, b)
 	if r == 0 {

@@ -22,6 +22,7 @@ func (c *compiler) unary(n *ast.UnaryNode) *node {
 				return no
 			case no:
 				return yes
+			default:
 			}
 			return unknown
 		})
@@ -225,6 +226,7 @@ func arithFloat(o *operands, l *node, k connectors.Value) fn {
 				return connectors.FloatValue(floatOp(op, v.Float(), f))
 			case connectors.Int:
 				return connectors.FloatValue(floatOp(op, float64(v.Int()), f))
+			default:
 			}
 			return e.arith(o, v, k)
 		}
@@ -236,6 +238,7 @@ func arithFloat(o *operands, l *node, k connectors.Value) fn {
 			return connectors.FloatValue(floatOp(op, v.Float(), f))
 		case connectors.Int:
 			return connectors.FloatValue(floatOp(op, float64(v.Int()), f))
+		default:
 		}
 		return e.arith(o, *v, k)
 	}
@@ -267,6 +270,7 @@ func arithInt(o *operands, l *node, k connectors.Value) fn {
 			return e.intOp(o, v.Int(), i)
 		case connectors.Float:
 			return connectors.FloatValue(floatOp(op, v.Float(), f))
+		default:
 		}
 		return e.arith(o, v, k)
 	}
@@ -284,6 +288,7 @@ func (c *compiler) conditional(n *ast.ConditionalNode) *node {
 			return first(e)
 		case no:
 			return second(e)
+		default:
 		}
 		return failure
 	}
@@ -295,6 +300,7 @@ func (c *compiler) conditional(n *ast.ConditionalNode) *node {
 				return yesCond(e)
 			case no:
 				return noCond(e)
+			default:
 			}
 			return unknown
 		}

@@ -263,6 +263,7 @@ func (c *compiler) headerBy(m *ast.MemberNode) *node {
 			return header(e.rec, v.Text())
 		case failed:
 			return v
+		default:
 		}
 		return e.failf(name.at, KindType, "a header's name is a string, and %s is %s", name.at.name, article(v.Kind()))
 	}}

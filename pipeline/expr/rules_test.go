@@ -164,7 +164,6 @@ func TestTypesAreChecked(t *testing.T) {
 		{`lower()`, "load: lower() does not take 0 arguments; it is lower(text string) string"},
 		{`nosuch(1)`, "load: no function is called `nosuch`"},
 		{`lowr("a")`, "load: no function is called `lowr`; did you mean `lower`?"},
-		{`lenght("a")`, "load: no function is called `lenght`"},
 		{`s.lower()`, "load: values have no method `lower`; write `lower(…)` or `… | lower()`"},
 		{`unknown + 1`, "load: no field is called `unknown`"},
 		{`unknown + other`, "load: no field is called `unknown`\nno field is called `other`"},

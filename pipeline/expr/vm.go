@@ -78,6 +78,7 @@ func zeroOf(t Type) any {
 		return []any{}
 	case connectors.Map:
 		return map[string]any{}
+	default:
 	}
 	return nil
 }
