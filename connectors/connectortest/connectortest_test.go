@@ -150,6 +150,7 @@ func (w *modelWriter) Write(_ context.Context, rows *connectors.Rows) error {
 	case keepsRows:
 		w.kept = append(w.kept, values...)
 		return nil
+	default:
 	}
 	for _, v := range values {
 		w.values = append(w.values, string(v))

@@ -92,11 +92,11 @@ func (p *process) env(subtasks int) connectors.SinkEnv {
 		Pipeline: "suite", Name: "sink", Subtasks: subtasks,
 		Generation: func() uint64 { return p.id },
 		Slots:      8,
-		Shared: func(key string, make func() any) any {
+		Shared: func(key string, first func() any) any {
 			mu.Lock()
 			defer mu.Unlock()
 			if p.shared[key] == nil {
-				p.shared[key] = make()
+				p.shared[key] = first()
 			}
 			return p.shared[key]
 		},

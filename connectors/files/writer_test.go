@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -186,7 +187,7 @@ func TestSegmentsAreCarriedAndStayFew(t *testing.T) {
 	var last connectors.Prepared
 	written := 0
 	for i := range 300 {
-		b.write(fmt.Sprint(i))
+		b.write(strconv.Itoa(i))
 		before := b.files.Len()
 		last = b.checkpoint(false)
 		written += b.files.Len() - before
@@ -339,7 +340,7 @@ func TestPreparesInAnyOrder(t *testing.T) {
 	b := newBench(t, readable{mem.New()}, nil)
 	var prepares []connectors.Prepare
 	for i := range 3 {
-		b.write(fmt.Sprint(i))
+		b.write(strconv.Itoa(i))
 		b.number++
 		p, err := b.writer.Barrier(t.Context(), connectors.Barrier{ID: connectors.CheckpointID{Generation: 5, Number: b.number}, Roll: i == 2})
 		if err != nil {
