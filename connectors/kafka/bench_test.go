@@ -106,7 +106,10 @@ func readBare(b *testing.B, brokers []string, topic string) {
 func readOurs(b *testing.B, brokers []string, topic string) {
 	cfg := newSourceConfig().(*SourceConfig)
 	cfg.Brokers, cfg.Topics, cfg.Until = brokers, []string{topic}, Until{kind: startLatest}
-	s := newSource(cfg)
+	s, err := newSource(cfg)
+	if err != nil {
+		b.Fatal(err)
+	}
 	defer s.Close()
 	splits, err := s.Splits(context.Background(), nil)
 	if err != nil {

@@ -131,8 +131,8 @@ func (t *txnSet) resolve(ctx context.Context, c connectors.Committable, d *txnDa
 			case txnCommitted:
 				return nil
 			case txnAborted:
-				return fmt.Errorf("%s: %w: the broker aborted it, as it does after %v (transaction_timeout); the last commit is %s",
-					what, connectors.ErrLost, c.Expires.Sub(d.Prepared).Round(time.Second), describeWitness(w, seen))
+				return fmt.Errorf("%s: %w: the broker aborted it, its transaction_timeout ended at %s; the last commit is %s",
+					what, connectors.ErrLost, c.Expires.Format(time.RFC3339), describeWitness(w, seen))
 			case txnGone:
 				return t.verdict(what, c, d, w, seen, restored)
 			case txnOpen:

@@ -17,7 +17,10 @@ import (
 func (r *reader) fault(ctx context.Context, p kgo.FetchTopicPartition, at int, known bool) error {
 	var loss *kgo.ErrDataLoss
 	var large *kgo.ErrDecompressTooLarge
-	where := fmt.Sprintf("read topic %s, partition %d", p.Topic, p.Partition)
+	where := "read"
+	if p.Topic != "" {
+		where = fmt.Sprintf("read topic %s, partition %d", p.Topic, p.Partition)
+	}
 	switch {
 	case errors.Is(p.Err, kerr.OffsetOutOfRange) && known:
 		return r.missing(ctx, &r.splits[at])

@@ -265,9 +265,6 @@ func (r *reader) fetch(ctx context.Context) error {
 	}
 	fetches := r.client.PollFetches(wait)
 	cancel()
-	if err := ctx.Err(); err != nil && len(fetches) > 0 && fetches.NumRecords() == 0 {
-		return err
-	}
 	r.queue, r.at = r.queue[:0], 0
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if errors.Is(p.Err, context.DeadlineExceeded) || errors.Is(p.Err, context.Canceled) {
@@ -281,7 +278,13 @@ func (r *reader) fetch(ctx context.Context) error {
 			r.queue = append(r.queue, fetched{at, p.Records})
 		}
 	})
-	if len(r.queue) == 0 && r.src.cfg.Until.Set() {
+	if len(r.queue) > 0 || r.err != nil {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if r.src.cfg.Until.Set() {
 		return r.probe(ctx)
 	}
 	return nil

@@ -24,16 +24,17 @@ func init() {
 		Name:      "kafka",
 		Doc:       "Reads topics of Kafka. Positions are kept in the checkpoint, one for each partition.",
 		NewConfig: newSourceConfig,
-		New:       func(c any) (connectors.Source, error) { return newSource(c.(*SourceConfig)), nil },
+		New:       func(c any) (connectors.Source, error) { return newSource(c.(*SourceConfig)) },
 		Bounded:   func(c any) bool { return c.(*SourceConfig).Until.Set() },
 	})
 }
 
 // source implements connectors.Source.
 type source struct {
-	cfg  *SourceConfig
-	conn connection
-	now  func() time.Time
+	cfg     *SourceConfig
+	conn    connection
+	now     func() time.Time
+	pattern *regexp.Regexp // nil for none
 
 	mu       sync.Mutex
 	client   *kgo.Client // for the control path
@@ -41,8 +42,24 @@ type source struct {
 	searched time.Time // when new partitions were last looked for
 }
 
-func newSource(c *SourceConfig) *source {
-	return &source{cfg: c, conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client}, now: time.Now, dials: newDialWatch(nil)}
+func newSource(c *SourceConfig) (*source, error) {
+	s := &source{
+		cfg: c, now: time.Now, dials: newDialWatch(nil),
+		conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client},
+	}
+	if c.TopicPattern != "" {
+		pattern, err := regexp.Compile("^(?:" + c.TopicPattern + ")$")
+		if err != nil {
+			return nil, fmt.Errorf("compile topic_pattern: %w", err)
+		}
+		s.pattern = pattern
+	}
+	return s, nil
+}
+
+// reads reports whether the configuration names a topic.
+func (s *source) reads(topic string) bool {
+	return slices.Contains(s.cfg.Topics, topic) || s.pattern != nil && s.pattern.MatchString(topic)
 }
 
 // detail is what a split of Kafka keeps besides its offset.
@@ -98,11 +115,15 @@ func (s *source) Splits(ctx context.Context, restored []connectors.Split) ([]con
 	if err != nil {
 		return nil, err
 	}
-	out := slices.Clone(restored)
-	for i := range out {
-		if !s.cfg.Until.Set() {
-			out[i].Until = -1
+	var out []connectors.Split
+	for _, sp := range restored {
+		if topic, _, _ := parseSplitID(sp.ID); !s.reads(topic) {
+			continue // the configuration names it no more
 		}
+		if !s.cfg.Until.Set() {
+			sp.Until = -1
+		}
+		out = append(out, sp)
 	}
 	if restored == nil || !s.cfg.Until.Set() {
 		fresh, err := s.fresh(ctx, adm, topics, known)
@@ -161,16 +182,12 @@ func (s *source) Discover(ctx context.Context, known []connectors.Split) ([]conn
 // list asks for the topics that the source reads. A topic that is known and not
 // listed is left out: its partitions keep their positions.
 func (s *source) list(ctx context.Context, adm *kadm.Client, known map[string]connectors.Split) (kadm.TopicDetails, error) {
-	pattern, err := regexp.Compile("^(?:" + s.cfg.TopicPattern + ")$")
-	if err != nil {
-		return nil, connectors.Permanent(fmt.Errorf("compile topic_pattern: %w", err))
-	}
 	var found kadm.TopicDetails
 	what := "list topics"
 	if len(s.cfg.Topics) > 0 {
 		what = "look up topics " + strings.Join(s.cfg.Topics, ", ")
 	}
-	err = s.conn.ask(ctx, s.dials, what, func(ctx context.Context) error {
+	err := s.conn.ask(ctx, s.dials, what, func(ctx context.Context) error {
 		var err error
 		if found, err = adm.ListTopics(ctx); err == nil && len(s.cfg.Topics) > 0 {
 			var named kadm.Metadata
@@ -185,14 +202,14 @@ func (s *source) list(ctx context.Context, adm *kadm.Client, known map[string]co
 	}
 	out := kadm.TopicDetails{}
 	for name, t := range found {
-		listed := slices.Contains(s.cfg.Topics, name)
-		if listed || s.cfg.TopicPattern != "" && pattern.MatchString(name) {
-			if err := s.checkTopic(t, found, known, listed); err != nil {
-				return nil, err
-			}
-			if t.Err == nil {
-				out[name] = t
-			}
+		if !s.reads(name) {
+			continue
+		}
+		if err := s.checkTopic(t, found, known); err != nil {
+			return nil, err
+		}
+		if t.Err == nil {
+			out[name] = t
 		}
 	}
 	if len(out) == 0 && len(known) == 0 {
@@ -209,7 +226,7 @@ func mergeTopics(all, named kadm.TopicDetails) kadm.TopicDetails {
 }
 
 // checkTopic reports what stops a topic from being read.
-func (s *source) checkTopic(t kadm.TopicDetail, all kadm.TopicDetails, known map[string]connectors.Split, listed bool) error {
+func (s *source) checkTopic(t kadm.TopicDetail, all kadm.TopicDetails, known map[string]connectors.Split) error {
 	was, seen := topicID(t.Topic, known)
 	switch {
 	case t.Err == nil:
@@ -221,7 +238,7 @@ func (s *source) checkTopic(t kadm.TopicDetail, all kadm.TopicDetails, known map
 		return nil
 	case errors.Is(t.Err, kerr.UnknownTopicOrPartition):
 		return unknownTopic(t.Topic, &s.conn, all)
-	case listed:
+	case slices.Contains(s.cfg.Topics, t.Topic):
 		return s.conn.explain(s.dials, "read topic "+t.Topic, t.Err)
 	}
 	return nil

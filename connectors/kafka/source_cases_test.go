@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"regexp"
 	"testing"
 	"time"
 
@@ -32,6 +33,9 @@ var sourceCases = []struct {
 	{"new partitions are found and read from their beginning", newPartitions},
 	{"a topic that does not exist is refused with the nearest name", topicUnknown},
 	{"a known topic that is gone keeps its positions", knownTopicGone},
+	{"a topic that the configuration names no more is left", topicRemoved},
+	{"a pattern finds topics", patternFinds},
+	{"a reader without splits waits for some", noSplitsYet},
 	{"a cancelled poll loses nothing", cancelledPoll},
 	{"an empty topic ends at once", emptyTopic},
 	{"committed offsets stand in the group", groupOffsets},
@@ -66,7 +70,10 @@ func readerOf(t testing.TB, s connectors.Source, splits []connectors.Split) conn
 }
 
 func newTestSource(t testing.TB, brokers []string, change func(*SourceConfig), topics ...string) *source {
-	s := newSource(config(brokers, change, topics...))
+	s, err := newSource(config(brokers, change, topics...))
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { s.Close() })
 	return s
 }
@@ -465,6 +472,62 @@ func knownTopicGone(t *testing.T, brokers []string) {
 	if len(got) != 2 || got[0].Offset != 7 || got[1].Offset != 7 {
 		t.Errorf("splits %+v, want both at 7", got)
 	}
+	// Its reader goes on with the other topic and reports no error.
+	for i := range got {
+		got[i].Offset = 0
+	}
+	send(t, manual(t, brokers), other, 0, "one")
+	r := readerOf(t, s, got)
+	defer r.Close()
+	values, _ := drain(t, r, got, 1)
+	wantSet(t, "values", values, []string{"one"})
+	ctx, cancel := context.WithTimeout(testContext(t), time.Second)
+	defer cancel()
+	if b, err := r.Poll(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("poll: %v, %v, want it to wait", b, err)
+	}
+}
+
+func topicRemoved(t *testing.T, brokers []string) {
+	in, other := topic(t, brokers, 1, nil), topic(t, brokers, 1, nil)
+	splits := splitsOf(t, newTestSource(t, brokers, nil, in, other), nil)
+	got := splitsOf(t, newTestSource(t, brokers, nil, other), splits)
+	if len(got) != 1 || got[0].ID != splitID(other, 0) {
+		t.Errorf("splits %+v, want that of %s", got, other)
+	}
+}
+
+func patternFinds(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	create(t, brokers, in+"-b", 1, nil)
+	create(t, brokers, "x-"+in, 1, nil)
+	s := newTestSource(t, brokers, func(c *SourceConfig) { c.TopicPattern = regexp.QuoteMeta(in) + "(-.)?" })
+	got := splitsOf(t, s, nil)
+	if len(got) != 2 || got[0].ID != splitID(in, 0) || got[1].ID != splitID(in+"-b", 0) {
+		t.Errorf("splits %+v", got)
+	}
+	s = newTestSource(t, brokers, func(c *SourceConfig) { c.TopicPattern = "nothing-" + regexp.QuoteMeta(in) })
+	_, err := s.Splits(testContext(t), nil)
+	wantText(t, err, "topic_pattern", "nothing-")
+}
+
+func noSplitsYet(t *testing.T, brokers []string) {
+	in := topic(t, brokers, 1, nil)
+	send(t, manual(t, brokers), in, 0, "one")
+	s := newTestSource(t, brokers, nil, in)
+	r := readerOf(t, s, nil)
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(testContext(t), 20*time.Millisecond)
+	defer cancel()
+	if _, err := r.Poll(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("poll: %v, want it to wait", err)
+	}
+	splits := splitsOf(t, s, nil)
+	if err := r.Add(splits); err != nil {
+		t.Fatal(err)
+	}
+	values, _ := drain(t, r, splits, 1)
+	wantSet(t, "values", values, []string{"one"})
 }
 
 func cancelledPoll(t *testing.T, brokers []string) {

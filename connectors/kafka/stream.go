@@ -201,9 +201,8 @@ func (p *chunkPool) get(ctx context.Context, iv *interval) (*chunk, error) {
 	return c, nil
 }
 
-// fits reports whether a record of n bytes and h headers can be added. An empty
-// chunk takes any.
-func (c *chunk) fits(n, h int) bool {
+// fits reports whether a record of n bytes can be added. An empty chunk takes any.
+func (c *chunk) fits(n int) bool {
 	if len(c.records) == 0 {
 		if n > cap(c.buf) {
 			c.buf = make([]byte, 0, n)

@@ -103,7 +103,8 @@ func (t *txnSet) placeWitness(ctx context.Context, restored witnessPlace) error 
 		t.place = place
 	}
 	if ok {
-		through := slices.Clone(w.Through)
+		// What the newest witness proves stays proven when ours takes its place.
+		through := resolved(slices.Clone(w.Through), w.CheckpointID)
 		for _, n := range t.through {
 			through = resolved(through, n)
 		}

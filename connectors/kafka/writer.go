@@ -38,17 +38,10 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 			refused = append(refused, reason)
 			continue
 		}
-		if w.chunk != nil && !w.chunk.fits(row.size, row.headers) {
-			w.chunk.seal()
-			w.chunk = nil
+		if err := w.room(ctx, &row); err != nil {
+			return err
 		}
-		if w.chunk == nil {
-			if w.chunk, err = w.pool.get(ctx, w.iv); err != nil {
-				return err
-			}
-			w.chunk.fits(row.size, row.headers)
-		}
-		w.produce(client, rows, i, &row)
+		client.Produce(w.ctx, w.fill(rows, i, &row), w.chunk.promise)
 	}
 	if refused != nil {
 		return &connectors.RowsError{Rows: refused}
@@ -115,8 +108,23 @@ func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, co
 	return r, connectors.RowError{}
 }
 
-// produce copies a row into the chunk and hands it to the client.
-func (w *writer) produce(client *kgo.Client, rows *connectors.Rows, i int, r *row) {
+// room makes sure that the chunk takes one more row.
+func (w *writer) room(ctx context.Context, r *row) (err error) {
+	if w.chunk != nil && w.chunk.fits(r.size) {
+		return nil
+	}
+	if w.chunk != nil {
+		w.chunk.seal()
+	}
+	if w.chunk, err = w.pool.get(ctx, w.iv); err != nil {
+		return err
+	}
+	w.chunk.fits(r.size)
+	return nil
+}
+
+// fill copies a row into the chunk and makes it a record to send.
+func (w *writer) fill(rows *connectors.Rows, i int, r *row) *kgo.Record {
 	c, cfg, rec := w.chunk, w.sink.cfg, rows.Record(i)
 	c.records = c.records[:len(c.records)+1]
 	kr := &c.records[len(c.records)-1]
@@ -127,7 +135,7 @@ func (w *writer) produce(client *kgo.Client, rows *connectors.Rows, i int, r *ro
 	}
 	kr.Topic, kr.Partition = cfg.Topic, r.partition
 	kr.Timestamp = time.UnixMilli(r.millis)
-	client.Produce(w.ctx, kr, c.promise)
+	return kr
 }
 
 func (w *writer) key(rows *connectors.Rows, i int, rec *connectors.Record) []byte {
