@@ -147,7 +147,7 @@ func (c *Coordinator) onClaimed(a *attempt, n uint64, err error, now time.Time) 
 	}
 }
 
-// find returns the attempt in flight that a task talks of, or nil, and counts.
+// find returns the attempt in flight that a task talks of, or nil.
 func (c *Coordinator) find(id ID) *attempt {
 	for _, a := range c.attempts {
 		if a.id == id && a.phase != claiming {

@@ -1,0 +1,145 @@
+package checkpoint
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+func TestCompletingSubsumesEarlierCheckpoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{MaxConcurrent: 3, TolerableFailures: 0})
+		r.ack = false
+		r.start()
+		defer r.stop()
+		one, two := r.trigger(t.Context(), Periodic), r.trigger(t.Context(), Periodic)
+		r.acks(1, 0)
+		r.acks(2, 0, 1)
+		r.wantHistory("1 subsumed, 2 completed")
+		if !one.done.Load() || one.err != nil || one.meta.Number != 2 || two.meta.Number != 2 {
+			t.Errorf("who waits for a subsumed one gets %+v, want the later one", one)
+		}
+		r.acks(1, 1)
+		r.wantHappened("complete 2, commit 2, proven 2, abort 1", "complete", "commit", "proven", "abort")
+		if s := r.c.Stats(); s.LateAcks != 1 || s.Failed != 0 {
+			t.Errorf("%d late, %d failed, want 1 and 0", s.LateAcks, s.Failed)
+		}
+	})
+}
+
+func TestEarlierCheckpointDoesNotCompleteBesideALaterOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate("complete", 2)
+		r := newRig(t, Config{MaxConcurrent: 2})
+		r.ack, r.on = false, g.on
+		r.start()
+		defer r.stop()
+		r.trigger(t.Context(), Periodic)
+		r.trigger(t.Context(), Periodic)
+		r.acks(2, 0, 1)
+		r.acks(1, 0, 1)
+		r.wantHappened("complete 2", "complete")
+		g.release()
+		r.wantHappened("complete 2, commit 2", "complete", "commit")
+		r.wantHistory("1 subsumed, 2 completed")
+	})
+}
+
+func TestSavepointKeepsItsPlaceInTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{MaxConcurrent: 3})
+		r.ack = false
+		r.start()
+		defer r.stop()
+		for _, k := range []Kind{Periodic, Savepoint, Periodic} {
+			r.trigger(t.Context(), k)
+		}
+		r.acks(2, 0, 1)
+		r.acks(3, 0, 1)
+		r.wantHappened("", "complete")
+		r.acks(1, 0, 1)
+		r.wantHappened("commit 1, commit 2, commit 3", "commit")
+		r.wantHistory("1 completed, 2 completed, 3 completed")
+	})
+}
+
+func TestCheckpointBehindASavepointWaitsForItToFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{MaxConcurrent: 2, Timeout: minute})
+		r.ack = false
+		r.start()
+		defer r.stop()
+		save := r.trigger(t.Context(), Savepoint)
+		r.trigger(t.Context(), Periodic)
+		r.acks(2, 0, 1)
+		r.wantHappened("", "complete")
+		r.after(minute)
+		r.wantHistory("1 failed, 2 completed")
+		if !errors.Is(save.err, ErrTimeout) {
+			t.Errorf("the savepoint returned %v", save.err)
+		}
+	})
+}
+
+func TestFinishedTasksTakePartWithTheirLastState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{Tasks: taskIDs(2), MaxConcurrent: 2})
+		r.ack = false
+		r.start()
+		defer r.stop()
+		r.trigger(t.Context(), Periodic)
+		r.trigger(t.Context(), Periodic)
+		last := sinkAck(0, r.id(1), committable("sink", 7, 2, false))
+		last.Operators = []OperatorState{{UID: "sink", State: &SubtaskState{State: []byte(`"last"`)}}}
+		// Barrier 1 is passed and its acknowledgement still on its way, barrier 2 was not seen.
+		r.c.Finished(last)
+		r.acks(1, 1)
+		r.acks(2, 1)
+		if r.happened("complete") == "complete 1" {
+			t.Fatal("the last state of a task stands for a barrier that it had passed before")
+		}
+		got := r.trigger(t.Context(), Periodic)
+		r.acks(3, 1)
+		r.wantHistory("1 subsumed, 2 completed, 3 completed")
+		if n := len(r.metas[0].Committables); n != 1 {
+			t.Errorf("checkpoint 2 lists %d committables of the finished task, want 1", n)
+		}
+		if n := len(got.meta.Committables); n != 0 {
+			t.Errorf("checkpoint 3 lists %d committables again that 2 has published", n)
+		}
+		if n := len(got.meta.Operators); n != 1 {
+			t.Errorf("checkpoint 3 has %d operators, want the finished task's", n)
+		}
+		r.c.Finished(Ack{Task: TaskID{"chain", 1}})
+		if end := r.trigger(t.Context(), Final); end.err != nil || end.meta == nil {
+			t.Errorf("a final checkpoint without running tasks returned %v", end.err)
+		}
+	})
+}
+
+func TestPublishedCommittablesAreNotListedByAnOverlappingCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{Tasks: taskIDs(1), MaxConcurrent: 3})
+		r.ack = false
+		r.start()
+		defer r.stop()
+		for range 3 {
+			r.trigger(t.Context(), Periodic)
+		}
+		var prepared []connectors.Committable
+		for n := uint64(1); n <= 3; n++ {
+			prepared = append(prepared, committable("sink", 7, n, false))
+			r.c.Ack(sinkAck(0, r.id(n), prepared...))
+			synctest.Wait()
+			if got, want := names(r.metas[n-1].Committables), fmt.Sprintf("sink/%d", n); got != want {
+				t.Errorf("checkpoint %d lists %s, want only what is not published: %s", n, got, want)
+			}
+		}
+		if len(r.c.published) != 0 {
+			t.Errorf("%d published committables are still remembered", len(r.c.published))
+		}
+	})
+}
