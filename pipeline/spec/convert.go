@@ -50,9 +50,9 @@ func (r *reader) refuse(n ast.Node, code Code, msg, help string) *node {
 // scalar makes a node of a token; plain ones are typed.
 func (r *reader) scalar(tk *token.Token) *node {
 	n := &node{kind: textNode, file: r.file, text: tk.Value, size: 1}
-	start := r.file.offset(tk.Position.Line, tk.Position.Column)
-	if was, ok := r.repaired[start]; ok {
-		n.text, n.bad, n.span = was, true, span{start, start + len(was)}
+	start := r.offset(tk)
+	if fix, ok := r.repaired[r.file.line(start)]; ok && fix.start == start {
+		n.text, n.bad, n.span = fix.text, true, span{start, start + len(fix.text)}
 		n.raw = n.text
 		return n
 	}
@@ -76,7 +76,18 @@ func (r *reader) scalar(tk *token.Token) *node {
 	}
 	n.raw = n.text
 	n.span = span{start, start}
-	n.span.end = n.scanEnd()
+	if n.style == plain {
+		n.span.end = n.scanEnd()
+		return n
+	}
+	quote := map[style]byte{single: '\'', double: '"'}[n.style]
+	if start >= len(r.file.text) || r.file.text[start] != quote {
+		return n
+	}
+	u := unquoter{src: r.file.text, pos: start + 1, quote: quote}
+	u.run()
+	n.text, n.span.end = string(u.out), u.pos
+	n.raw = n.text
 	return n
 }
 

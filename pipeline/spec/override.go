@@ -32,7 +32,7 @@ func (l *loader) flagValue(key, value string) *node {
 	f := newFile("--set "+key, []byte(value))
 	f.flag = true
 	if value != "" && strings.ContainsRune(`[{"'`, rune(value[0])) {
-		r := &reader{file: f, report: l.report, anchors: map[string]*node{}, repaired: map[int]string{}}
+		r := &reader{file: f, report: l.report, anchors: map[string]*node{}, repaired: map[int]repaired{}}
 		return r.value()
 	}
 	return &node{kind: typePlain(value), file: f, text: value, raw: value, span: span{0, len(value)}, size: 1}

@@ -30,15 +30,15 @@ type reader struct {
 	file    *file
 	report  func(Diagnostic)
 	anchors map[string]*node
-	// repaired holds what was quoted to get over a fault: by its offset in the file.
-	repaired map[int]string
+	// repaired holds what was quoted to get over a fault, by its line.
+	repaired map[int]repaired
 	depth    int
 }
 
 // parseFile reads the file's one document. nil says that nothing of it could be
 // read; the faults are reported.
 func parseFile(f *file, report func(Diagnostic)) (root *node) {
-	r := &reader{file: f, report: report, anchors: map[string]*node{}, repaired: map[int]string{}}
+	r := &reader{file: f, report: report, anchors: map[string]*node{}, repaired: map[int]repaired{}}
 	if !r.checkText() {
 		return nil
 	}
@@ -187,10 +187,19 @@ func (r *reader) checkTokens(tokens token.Tokens) bool {
 	return true
 }
 
+// offset is where a token starts in the file.
+func (r *reader) offset(tk *token.Token) int {
+	line, column := tk.Position.Line, tk.Position.Column
+	if fix, ok := r.repaired[line]; ok && r.file.offset(line, column) > fix.start {
+		column -= fix.grown
+	}
+	return r.file.offset(line, column)
+}
+
 // token is the place of a token's first character, or of its whole text where
 // that stands in the file as it is.
 func (r *reader) token(tk *token.Token) span {
-	start := r.file.offset(tk.Position.Line, tk.Position.Column)
+	start := r.offset(tk)
 	if v := tk.Value; v != "" && bytes.HasPrefix(r.file.text[start:], []byte(v)) && !strings.Contains(v, "\n") {
 		return span{start, start + len(v)}
 	}

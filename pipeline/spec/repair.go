@@ -188,14 +188,14 @@ func closing(value string) int {
 // closed reports whether the brackets of a value end with it.
 func closed(value string) bool { return closing(value) == len(value)-1 }
 
-func (r *reader) isRepaired(line int) bool {
-	for off := range r.repaired {
-		if r.file.line(off) == line {
-			return true
-		}
-	}
-	return false
+// repaired is a text that was quoted.
+type repaired struct {
+	start int    // offset in the file
+	text  string // as the file has it
+	grown int    // characters that its line has more since
 }
+
+func (r *reader) isRepaired(line int) bool { _, ok := r.repaired[line]; return ok }
 
 // quoteValue reports the fault and quotes the value in text, which differs
 // from the file only on repaired lines.
@@ -204,10 +204,11 @@ func (r *reader) quoteValue(text string, line int, prefix, value string, code Co
 	at := span{start, start + len(value)}
 	help := fmt.Sprintf("quote the whole text: %s%s", shownPrefix(prefix), quoteYAML(value))
 	r.fault(code, at, reason, help)
-	r.repaired[start] = value
+	quoted := "'" + strings.ReplaceAll(value, "'", "''") + "'"
+	r.repaired[line] = repaired{start, value, len(quoted) - len(value)}
 	lines := strings.Split(text, "\n")
 	rest := string(r.file.text[at.end:r.file.lineEnd(line)])
-	lines[line-1] = prefix + "'" + strings.ReplaceAll(value, "'", "''") + "'" + rest
+	lines[line-1] = prefix + quoted + rest
 	return strings.Join(lines, "\n"), true
 }
 

@@ -3,40 +3,15 @@ package spec
 import (
 	"bytes"
 	"strings"
-	"unicode/utf8"
 )
 
-// scanEnd finds the end of a scalar that starts at its span's start.
+// scanEnd finds the end of a plain scalar that starts at its span's start.
 func (n *node) scanEnd() int {
-	text, start := n.file.text, n.span.start
-	switch n.style {
-	case single:
-		for i := start + 1; i < len(text); i++ {
-			if text[i] != '\'' {
-				continue
-			}
-			if i+1 < len(text) && text[i+1] == '\'' {
-				i++
-				continue
-			}
-			return i + 1
-		}
-	case double:
-		for i := start + 1; i < len(text); i++ {
-			if text[i] == '\\' {
-				i++
-			} else if text[i] == '"' {
-				return i + 1
-			}
-		}
-	default:
-		if n.implicit || n.onOneLine() {
-			return start + len(n.raw)
-		}
-		at := n.offsets()
-		return at[len(at)-1]
+	if n.implicit || n.onOneLine() {
+		return n.span.start + len(n.raw)
 	}
-	return start
+	at := n.offsets()
+	return at[len(at)-1]
 }
 
 // onOneLine reports whether a plain scalar stands in the file as it is.
@@ -98,8 +73,9 @@ func (n *node) offsets() []int {
 	s := &scan{text: n.file.text, raw: n.raw, pos: n.span.start, at: make([]int, 0, len(n.raw)+1)}
 	switch n.style {
 	case single, double:
-		s.pos++
-		s.quoted(n.style == double)
+		u := unquoter{src: s.text, pos: s.pos + 1, quote: s.text[s.pos], track: true}
+		u.run()
+		s.at, s.pos = append(u.at, u.pos-1), u.pos
 	case literal, folded:
 		s.pos = n.file.lineEnd(n.file.line(n.span.start)) + 1
 		if n.style == literal {
@@ -114,7 +90,7 @@ func (n *node) offsets() []int {
 			}
 			return s.at
 		}
-		s.quoted(false)
+		s.plain()
 	}
 	for len(s.at) <= len(n.raw) {
 		s.at = append(s.at, min(s.pos, len(s.text)))
@@ -157,52 +133,20 @@ func (s *scan) take(produced, consumed int) {
 	s.pos += consumed
 }
 
-// quoted walks quoted and plain scalars: line breaks are folded, and escapes
-// stand for other characters.
-func (s *scan) quoted(escapes bool) {
-	isQuoted := s.pos > 0 && (s.text[s.pos-1] == '\'' || s.text[s.pos-1] == '"')
+// plain walks a plain scalar of several lines, whose breaks are folded.
+func (s *scan) plain() {
 	for !s.done() {
-		c := s.text[s.pos]
-		run := s.text[s.pos:]
-		run = run[:len(run)-len(bytes.TrimLeft(run, " \t\n"))]
-		switch breaks := bytes.Count(run, []byte("\n")); {
-		case breaks > 0:
+		run := blankRun(s.text[s.pos:])
+		if breaks := bytes.Count(run, []byte("\n")); breaks > 0 {
 			s.take(max(1, breaks-1), len(run))
-		case escapes && c == '\\':
-			s.escape()
-		case !escapes && isQuoted && c == '\'':
-			s.take(1, 2)
-		default:
+		} else {
 			s.take(1, 1)
 		}
 	}
 }
 
-// escape walks one escape of a double-quoted scalar.
-func (s *scan) escape() {
-	if s.pos+1 >= len(s.text) {
-		s.take(1, 1)
-		return
-	}
-	switch c := s.text[s.pos+1]; c {
-	case '\n':
-		rest := s.text[s.pos+2:]
-		s.take(0, 2+len(rest)-len(bytes.TrimLeft(rest, " \t\n")))
-	case 'x', 'u', 'U':
-		digits := map[byte]int{'x': 2, 'u': 4, 'U': 8}[c]
-		s.take(s.runeLen(), 2+digits)
-	case 'N', '_', 'L', 'P':
-		s.take(s.runeLen(), 2)
-	default:
-		s.take(1, 2)
-	}
-}
-
-// runeLen is the length of the next character of the scalar.
-func (s *scan) runeLen() int {
-	_, n := utf8.DecodeRuneInString(s.raw[len(s.at):])
-	return n
-}
+// blankRun is the blanks and line breaks that b starts with.
+func blankRun(b []byte) []byte { return b[:len(b)-len(bytes.TrimLeft(b, " \t\n"))] }
 
 // literal walks a | block.
 func (s *scan) literal(indent int) {
