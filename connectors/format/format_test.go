@@ -38,3 +38,28 @@ func TestConfigurationFaultsAreSaid(t *testing.T) {
 		}
 	}
 }
+
+func TestStrictFormatsAreKnown(t *testing.T) {
+	for _, c := range []struct {
+		cfg  connectors.FormatConfig
+		want bool
+	}{
+		{connectors.FormatConfig{}, false},
+		{jsonFormat, false},
+		{strictFormat(), true},
+		{connectors.FormatConfig{Name: "no such"}, false},
+	} {
+		if got := Strict(c.cfg); got != c.want {
+			t.Errorf("%v: %v", c.cfg, got)
+		}
+	}
+}
+
+func TestSlotsHaveToBeThere(t *testing.T) {
+	if _, err := NewDecoder(jsonFormat, []Field{{Path: []string{"a"}, Slot: -1}}, false); err == nil {
+		t.Error("a field without a slot is taken")
+	}
+	if _, err := NewEncoder(jsonFormat, &connectors.Layout{Edits: []connectors.Edit{set("a", -1)}}, EncoderOptions{}); err == nil {
+		t.Error("a set without a slot is taken")
+	}
+}

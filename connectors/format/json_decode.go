@@ -173,9 +173,9 @@ func (d *jsonDecoder) recordSpans(b []byte, i int, row []connectors.Value, r int
 	d.spanning = true
 	i = d.object(b, i, &d.root, row, 1)
 	d.spanning = false
-	if i < 0 {
+	if i < 0 || d.end(b, i) < 0 {
 		d.scan = d.scan[:block]
-		return i
+		return -1
 	}
 	d.scan[block+blockFields] = uint32((len(d.scan) - block - blockHeader) / spanWords)
 	if d.root.keys.misses == misses {

@@ -107,6 +107,8 @@ func TestEncodeAppliesEdits(t *testing.T) {
 		{"map does not look at the value", `not JSON`, connectors.Layout{Empty: true, Edits: []connectors.Edit{set("x", 1)}}, `{"x":"v1"}`},
 		{"edits of a list", `[1]`, edits(set("n", 0)), `! fields can be changed in an object only, and the value is none`},
 		{"edits of no JSON", `{"a":1`, edits(set("n", 0)), `! invalid value at byte 6: the value ends too early`},
+		{"edits of an object without commas", `{"a":1 "b":2}`, edits(set("n", 0)), `! invalid value at byte 7: expected ',' or '}' after the field`},
+		{"edits of an object and more", `{"a":1}]`, edits(set("n", 0)), `! invalid value at byte 7: expected the end of the value`},
 		{"edits of nothing", ``, edits(set("n", 0)), `! invalid value at byte 0: the value is empty`},
 	} {
 		for _, spans := range []bool{true, false} {
@@ -198,6 +200,7 @@ func TestEncodeWritesEveryKind(t *testing.T) {
 		{connectors.FloatValue(math.Inf(-1)), `! write field "n": NaN and infinity cannot be written as JSON`},
 		{connectors.DecimalValue("1.10"), `1.10`},
 		{connectors.StringValue("a\"\\\x00\x1f\n</ü\u2028"), `"a\"\\\u0000\u001f\n</ü` + "\u2028\""},
+		{connectors.StringValue("\b\f\r\x7f"), `"\b\f\r` + "\x7f\""},
 		{connectors.StringValue("x\xffy\xc3"), "\"x\uFFFDy\uFFFD\""},
 		{connectors.StringValue("eightbyt\tes"), `"eightbyt\tes"`},
 		{connectors.BytesValue([]byte{0, 255, 1}), `"AP8B"`},
