@@ -34,7 +34,7 @@ type Restore struct {
 	// Files reads the files of Meta.
 	Files connectors.CheckpointFiles
 	Job   string
-	// NewJob says that the job begins with this start: it writes a first checkpoint
+	// NewJob says that the job has no checkpoint of its own yet: it writes a first one
 	// before a source reads.
 	NewJob     bool
 	NextNumber uint64
@@ -156,30 +156,36 @@ func (sv *Survey) last() string {
 
 // byItself goes on with the current job, or from what it left when it was stopped.
 func (s *Store) byItself(ctx context.Context, sv *Survey, req Request) (*Restore, error) {
-	job, fresh := sv.Job, false
-	if job == "" || sv.Ended != nil {
-		job, fresh = NewJobID(), true
+	job, goesOn := sv.Job, sv.Job != "" && sv.Ended == nil
+	if !goesOn {
+		job = NewJobID()
 	}
 	candidates, err := s.candidates(ctx, sv)
 	if err != nil {
 		return nil, err
 	}
+	begun := goesOn && len(candidates) > 0
+	if len(candidates) == 0 {
+		if candidates, err = s.inherited(ctx, sv); err != nil {
+			return nil, err
+		}
+	}
 	r, err := s.newest(ctx, candidates, req)
 	if err != nil {
 		return nil, err
 	}
-	r.Job, r.NewJob, r.ChosenBy, r.NextNumber = job, fresh, ByItself, 1
+	r.Job, r.NewJob, r.ChosenBy, r.NextNumber = job, !begun, ByItself, 1
 	if r.Meta != nil {
 		r.NextNumber = r.Meta.Number + 1
 	}
 	// A number is never used twice, also where its folder is damaged or incomplete.
-	if !fresh && len(sv.Checkpoints) > 0 {
+	if goesOn && len(sv.Checkpoints) > 0 {
 		r.NextNumber = max(r.NextNumber, sv.Checkpoints[0].Number+1)
 	}
 	return r, nil
 }
 
-// candidates are what a start by itself may restore, the best first.
+// candidates are what the current job left that a start by itself may restore, the best first.
 func (s *Store) candidates(ctx context.Context, sv *Survey) ([]*candidate, error) {
 	var out []*candidate
 	if sv.Ended != nil && sv.Ended.Path != "" {
@@ -202,10 +208,7 @@ func (s *Store) candidates(ctx context.Context, sv *Survey) ([]*candidate, error
 		}
 		out = append(out, c)
 	}
-	if len(out) > 0 {
-		return out, nil
-	}
-	return s.inherited(ctx, sv)
+	return out, nil
 }
 
 // inherited is what the current job's newest owner that a user chose for, or else any,

@@ -198,8 +198,13 @@ func TestANewJobThatCrashesAtOnceGoesOnFromWhatItRestored(t *testing.T) {
 			if again.job.ID() != user.job.ID() || third.job.ID() != user.job.ID() || again.r.NextNumber != c.n+1 {
 				t.Fatalf("the restart is %+v", again.r)
 			}
+			if !again.r.NewJob || !third.r.NewJob {
+				t.Error("the job's first checkpoint is not going to be written")
+			}
 			third.take(1)
-			start(t, s, "").wantRestored(third.g, c.n+1)
+			if last := start(t, s, "").wantRestored(third.g, c.n+1); last.r.NewJob {
+				t.Error("the job begins anew")
+			}
 		})
 	}
 }
