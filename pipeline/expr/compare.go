@@ -19,10 +19,18 @@ func orderedWith(t Type) Type {
 	return o
 }
 
+// timeHelp says how a timestamp is compared with what stands for a time.
+func timeHelp(l, r Type) string {
+	if (l | r).NonNull().Within(Time) && (l | r).Overlaps(stampBit) {
+		return "timestamp(x) makes a timestamp of text or of epoch milliseconds"
+	}
+	return ""
+}
+
 // ordering compiles < <= > >=.
 func (c *compiler) ordering(o *operands, want relation, l, r *node) *node {
 	if !orderedWith(l.typ).Overlaps(r.typ) {
-		help := ""
+		help := timeHelp(l.typ, r.typ)
 		if l.typ == nullBit || r.typ == nullBit {
 			help = "null has no order; is_null(x) and `??` handle it"
 		}
@@ -91,10 +99,10 @@ func comparableWith(t Type) Type {
 // equality compiles == and !=.
 func (c *compiler) equality(o *operands, same bool, l, r *node) *node {
 	if !comparableWith(l.typ).Overlaps(r.typ) && !l.typ.MayBeNull() && !r.typ.MayBeNull() {
-		return c.errorf(o.at, "%s and %s are never equal", l.typ, r.typ)
+		return c.fault(o.at, fmt.Sprintf("%s and %s are never equal", l.typ, r.typ), timeHelp(l.typ, r.typ))
 	}
 	if l.typ != nullBit && r.typ != nullBit && !comparableWith(l.typ.NonNull()).Overlaps(r.typ.NonNull()) {
-		return c.errorf(o.at, "%s and %s are never equal but for null", l.typ, r.typ)
+		return c.fault(o.at, fmt.Sprintf("%s and %s are never equal but for null", l.typ, r.typ), timeHelp(l.typ, r.typ))
 	}
 	if _, ok := l.constant(); ok {
 		l, r = r, l

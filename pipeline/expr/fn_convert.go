@@ -36,8 +36,8 @@ func init() {
 		function{Function: doc("string(value any) string",
 			"makes text of a value, as it would be in JSON but without quotes; of null it is `null`",
 			`string(1.5)`, `"1.5"`), run1: toText},
-		function{Function: doc("len(value string|list|map) int",
-			"counts the characters of text, the elements of a list or the fields of a map",
+		function{Function: doc("len(value string|bytes|list|map) int",
+			"counts the characters of text, bytes, the elements of a list or the fields of a map",
 			`len("häuser")`, `6`), run1: lengthOf},
 	)
 }
@@ -174,8 +174,8 @@ func lengthOf(e *Env, _ *site, v connectors.Value) connectors.Value {
 	switch v.Kind() {
 	case connectors.String:
 		return connectors.IntValue(int64(utf8.RuneCountInString(v.Text())))
-	case connectors.Map:
-		return connectors.IntValue(int64(format.Len(v.Raw())))
+	case connectors.Bytes:
+		return connectors.IntValue(int64(len(v.Raw())))
 	default:
 	}
 	return connectors.IntValue(int64(format.Len(v.Raw())))

@@ -1,7 +1,6 @@
 package expr
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -118,34 +117,6 @@ func (c *compiler) index() {
 		c.offs = append(c.offs, i)
 	}
 	c.offs = append(c.offs, len(c.text))
-}
-
-func (c *compiler) syntax(err error) *Error {
-	out := &Error{Length: len(c.text), Msg: err.Error()}
-	var at *file.Error
-	if errors.As(err, &at) {
-		out.Offset = c.offset(at.From)
-		out.Length = c.offset(at.To) - out.Offset
-		out.Msg = syntaxMessage(at.Message)
-	}
-	return out
-}
-
-// syntaxMessage puts expr-lang's messages into words that do not speak of
-// tokens.
-func syntaxMessage(msg string) string {
-	switch {
-	case msg == "unexpected token EOF":
-		return "the expression ends too early"
-	case strings.HasPrefix(msg, "unexpected token "):
-		_, value, ok := strings.Cut(strings.TrimPrefix(msg, "unexpected token "), "(")
-		if ok && len(value) > 1 {
-			return "unexpected " + strings.ReplaceAll(strings.TrimSuffix(value, ")"), `"`, "`")
-		}
-	case strings.HasPrefix(msg, "Operator (") && strings.Contains(msg, "??"):
-		return "`??` next to another operator needs parentheses, as in `(a ?? 0) + 1`"
-	}
-	return msg
 }
 
 // guard bounds the recursion of the parser: brackets, operators in front of

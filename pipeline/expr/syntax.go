@@ -1,0 +1,61 @@
+package expr
+
+import (
+	"errors"
+	"strings"
+
+	"github.com/expr-lang/expr/file"
+)
+
+// syntax puts an error of expr-lang's parser into our words, with its place in
+// bytes.
+func (c *compiler) syntax(err error) *Error {
+	out := &Error{Length: len(c.text), Msg: err.Error()}
+	var at *file.Error
+	if errors.As(err, &at) {
+		out.Offset = c.offset(at.From)
+		out.Length = c.offset(at.To) - out.Offset
+		out.Msg, out.Help = syntaxMessage(at.Message)
+	}
+	return out
+}
+
+// elsewhere is what other languages write, with what it is here.
+var elsewhere = map[string]string{
+	"=": "equality is `==`", "<>": "inequality is `!=`", "&": "both conditions are `&&`", "AND": "both conditions are `&&`",
+	"OR": "one of two conditions is `||`", "NOT": "the opposite is `!`", "is": "null is tested by `x == null` or is_null(x)",
+	"IS": "null is tested by `x == null` or is_null(x)", "IN": "it is written `in`", "like": "patterns are tested by `x matches \"regex\"`",
+	"LIKE": "patterns are tested by `x matches \"regex\"`", "between": "a range is tested by `1 <= x <= 9`", "BETWEEN": "a range is tested by `1 <= x <= 9`",
+	"case": "choices are `condition ? a : b`", "CASE": "choices are `condition ? a : b`",
+}
+
+// syntaxMessage puts expr-lang's messages into words that do not speak of
+// tokens, and gives the help there is.
+func syntaxMessage(msg string) (text, help string) {
+	switch {
+	case msg == "unexpected token EOF":
+		return "the expression ends too early", ""
+	case strings.HasPrefix(msg, "unexpected token "):
+		_, token, ok := strings.Cut(strings.TrimPrefix(msg, "unexpected token "), "(\"")
+		if token = strings.TrimSuffix(token, "\")"); ok && token != "" {
+			return "unexpected `" + token + "`", elsewhere[token]
+		}
+	case strings.HasPrefix(msg, "unrecognized character: "):
+		_, char, _ := strings.Cut(msg, "'")
+		char = strings.TrimSuffix(char, "'")
+		return "`" + char + "` has no meaning here", elsewhere[char]
+	case strings.HasPrefix(msg, "Operator (") && strings.Contains(msg, "??"):
+		return "`??` next to another operator needs parentheses", "as in `(a ?? 0) + 1`"
+	case strings.HasPrefix(msg, "invalid integer literal"):
+		return "the number does not fit an int of 64 bits", "decimal(\"…\") takes up to 38 digits"
+	case strings.HasPrefix(msg, "invalid float literal"):
+		return "the number does not fit a float", "decimal(\"…\") takes up to 38 digits"
+	case strings.Contains(msg, "maximum allowed nodes"):
+		return "the expression has too many parts", ""
+	case msg == "literal not terminated":
+		return "a quoted text does not end", ""
+	case msg == "invalid char escape":
+		return "the escape after `\\` is not known", "a backslash is written `\\\\`, or the text stands in backquotes"
+	}
+	return msg, ""
+}
