@@ -25,6 +25,7 @@ func TestDecodeAndEncodeDoNotAllocate(t *testing.T) {
 				t.Fatal(err)
 			}
 			b, sel := bids(4)
+			b.Records, sel = b.Records[:240], sel[:240]
 			for i := range b.Records {
 				switch i % 3 {
 				case 0: // an escape, a missing field, another order, a line break
@@ -49,7 +50,7 @@ func TestDecodeAndEncodeDoNotAllocate(t *testing.T) {
 			for range 8 {
 				round()
 			}
-			if n := testing.AllocsPerRun(20, round); n > 0 {
+			if n := testing.AllocsPerRun(10, round); n > 0 {
 				t.Errorf("%s, spans %v: %v allocations a batch", name, spans, n)
 			}
 		}

@@ -112,7 +112,7 @@ func TestFloatsAreWrittenInTheirShortestForm(t *testing.T) {
 		checkFloat(t, -f)
 	}
 	r := rand.New(rand.NewPCG(1, 2))
-	for range 20000 {
+	for range 5000 {
 		checkFloat(t, math.Float64frombits(r.Uint64()))
 		n := float64(r.IntN(1_000_000))
 		checkFloat(t, n*0.908)
