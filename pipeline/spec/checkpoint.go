@@ -3,6 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -37,7 +38,7 @@ func (f Failures) String() string {
 	if f == Unlimited {
 		return "unlimited"
 	}
-	return fmt.Sprint(int(f))
+	return strconv.Itoa(int(f))
 }
 
 // Checkpoint is the block of that name, with its defaults.

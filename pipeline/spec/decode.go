@@ -237,8 +237,9 @@ func (l *loader) decode(n *node, v reflect.Value, what string) bool {
 			v.Set(reflect.ValueOf(x))
 		}
 		return true
+	default:
+		return l.basic(n, v, what)
 	}
-	return l.basic(n, v, what)
 }
 
 // custom lets a type read its own forms.

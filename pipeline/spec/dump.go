@@ -164,8 +164,9 @@ func (d *dumper) restart() any {
 			{"initial", spanText(r.Initial)}, {"max", spanText(r.Max)}, {"multiplier", r.Multiplier},
 			{"jitter", r.Jitter}, {"reset_after", spanText(r.ResetAfter)},
 		}}}
+	default:
+		return string(r.Strategy)
 	}
-	return string(r.Strategy)
 }
 
 // spanText is a duration as users write it: without zero units at its end.
@@ -256,8 +257,9 @@ func (d *dumper) value(v reflect.Value, n *node) any {
 		return v.Float()
 	case reflect.String:
 		return v.String()
+	default:
+		return nil
 	}
-	return nil
 }
 
 // format is a format by its name, with options where the file has any.

@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"reflect"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -39,7 +40,7 @@ func collect(v reflect.Value, path []string, out *[]Expression) {
 			if k := item.Kind(); k != reflect.Struct && k != reflect.Pointer {
 				return
 			}
-			collect(item, below(path, fmt.Sprint(i)), out)
+			collect(item, below(path, strconv.Itoa(i)), out)
 		}
 		return
 	case reflect.Struct:

@@ -90,7 +90,7 @@ func (p *Pipeline) report(d Diagnostic) {
 
 // place reports an error from outside of this package at a node, whose key is at.
 func (l *loader) place(at, n *node, err error, code Code, prefix string) {
-	if list, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // each one is looked at by itself
+	if list, ok := err.(interface{ Unwrap() []error }); ok {
 		for _, one := range list.Unwrap() {
 			l.place(at, n, one, code, prefix)
 		}

@@ -22,6 +22,7 @@ func joinColons(tokens token.Tokens) token.Tokens {
 			if len(open) > 0 {
 				open = open[:len(open)-1]
 			}
+		default:
 		}
 		if len(open) > 0 && isPlain(tk) && (open[len(open)-1] == token.SequenceStartType || isValue(out)) {
 			for i+2 < len(tokens) {
@@ -59,8 +60,9 @@ func isPlain(tk *token.Token) bool {
 	case token.StringType, token.IntegerType, token.BinaryIntegerType, token.OctetIntegerType, token.HexIntegerType,
 		token.FloatType, token.BoolType, token.NullType, token.InfinityType, token.NanType:
 		return true
+	default:
+		return false
 	}
-	return false
 }
 
 // adjacent reports whether three tokens are a text, a colon and a text that

@@ -49,11 +49,11 @@ func Load(path string, opts Options) (*Pipeline, Diagnostics) {
 
 // readBounded reads a file, but no more of it than shows that it is too large.
 func readBounded(path string) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.Open(path) //nolint:gosec // a path that the user names is what is wanted
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }()
 	return io.ReadAll(io.LimitReader(f, maxFileSize+1))
 }
 

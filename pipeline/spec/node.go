@@ -179,8 +179,9 @@ func (n *node) value() any {
 			m[e.key] = e.value.value()
 		}
 		return m
+	default:
+		return nil
 	}
-	return nil
 }
 
 // words names what the node is, for messages.
@@ -196,8 +197,9 @@ func (n *node) words() string {
 		return "the text " + n.quote()
 	case mapNode:
 		return "a map"
+	default:
+		return "a list"
 	}
-	return "a list"
 }
 
 // shown is the scalar's text, safe to print.

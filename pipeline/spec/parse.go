@@ -173,6 +173,7 @@ func (r *reader) checkTokens(tokens token.Tokens) bool {
 				columns = columns[:len(columns)-1]
 			}
 			columns = append(columns, column)
+		default:
 		}
 		at := r.token(tk)
 		if flow+len(columns) > maxDepth {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -124,7 +125,7 @@ func (p *printer) snippet(d *Diagnostic, color string) int {
 		return 1
 	}
 	line := d.Pos.Line()
-	margin := len(fmt.Sprint(line)) + 1
+	margin := len(strconv.Itoa(line)) + 1
 	number := func(n int) string {
 		if n == 0 || f.flag {
 			return p.paint(blue, fmt.Sprintf("%*s |", margin, ""))

@@ -49,7 +49,7 @@ func flowElement(value string, at int) (start, end int) {
 	var quote byte
 	from := -1
 	inFlow := func() bool { return len(open) > 0 && open[len(open)-1] != '(' }
-	for i := 0; i < len(value); i++ {
+	for i := range len(value) {
 		c := value[i]
 		ends := false
 		switch {
@@ -118,7 +118,7 @@ func splitLine(line string) (prefix, value string) {
 // cutComment drops a comment that stands behind a value, outside of quotes.
 func cutComment(value string) string {
 	var quote byte
-	for i := 0; i < len(value); i++ {
+	for i := range len(value) {
 		c := value[i]
 		switch {
 		case quote != 0:

@@ -3,6 +3,7 @@ package spec
 import (
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/transform"
@@ -158,7 +159,7 @@ func without(m map[string]bool, name string) map[string]bool {
 }
 
 func (l *loader) transform(i int, n *node, words kindWords) {
-	b := block{n, n, fmt.Sprintf("step %d", i+1), []string{"transforms", fmt.Sprint(i)}}
+	b := block{n, n, fmt.Sprintf("step %d", i+1), []string{"transforms", strconv.Itoa(i)}}
 	if own := n.get("name"); own != nil && own.scalar() && !own.bad {
 		b.what = "step " + own.shown()
 	}
