@@ -151,6 +151,13 @@ func TestAValueThatBreaksItsDeclaredTypeIsAnError(t *testing.T) {
 	}
 }
 
+func TestADefaultStandsInForAFieldThatItsSchemaPromises(t *testing.T) {
+	p := mustCompile(t, `(i ?? 5) + 1`, typed{"i": {Slot: 0, Type: Of(connectors.Int)}}, Options{})
+	if v, fault := p.Eval(NewEnv(), rows([]connectors.Value{{}}), 0); fault != nil || v.Int() != 6 || p.Type() != Of(connectors.Int) {
+		t.Errorf("%v %v", v, fault)
+	}
+}
+
 func TestPositionsAreInBytes(t *testing.T) {
 	_, err := Compile(`"äöü" + s == "ß" && nope`, typed{"s": {}}, Options{})
 	var all Errors

@@ -1,7 +1,11 @@
 package expr
 
 import (
+	"slices"
+	"strings"
 	"testing"
+
+	"github.com/expr-lang/expr/builtin"
 )
 
 func TestEveryFunctionsExampleIsTrue(t *testing.T) {
@@ -24,4 +28,34 @@ func TestEveryFunctionsExampleIsTrue(t *testing.T) {
 			t.Errorf("%s is not described", name)
 		}
 	}
+}
+
+func TestEveryBuiltinOfExprLangIsThere(t *testing.T) {
+	var machine, missing []string
+	for _, name := range builtin.Names {
+		switch {
+		case foreign(name):
+			machine = append(machine, name)
+		case functions[name] == nil && loops[name].run == nil:
+			missing = append(missing, name)
+		}
+	}
+	slices.Sort(machine)
+	if got := strings.Join(machine, " "); got != "bitand bitnand bitnot bitor bitshl bitshr bitushr bitxor splitAfter" {
+		t.Errorf("the machine runs %s; say so in the package's documentation", got)
+	}
+	if got := strings.Join(missing, " "); got != "timezone" {
+		t.Errorf("refused are %s", got)
+	}
+}
+
+func TestFieldsMayBeCalledAsFunctionsAre(t *testing.T) {
+	check(t, `{"count": 3, "date": "d", "len": 2, "max": {"min": 1}, "nulls": null}`, [][2]string{
+		{`count + len`, "5"},
+		{`date + string(count)`, `"d3"`},
+		{`max.min + max(1, len)`, "3"},
+		{`map([1], count + #)`, "[4]"},
+		{`let len = 7; len`, "7"},
+		{`{count: count, null: nulls}`, `{"count":3,"null":null}`},
+	})
 }

@@ -97,11 +97,13 @@ func (c *compiler) logic(n *ast.BinaryNode) *node {
 
 func (c *compiler) coalesce(n *ast.BinaryNode) *node {
 	l, r := c.compile(n.Left), c.compile(n.Right)
-	if !l.typ.MayBeNull() {
-		return l
+	typ := l.typ
+	if typ.MayBeNull() {
+		typ = typ.NonNull() | r.typ
 	}
+	// A record may lack what its schema promises, so that the right side stays.
 	first, second := l.run, r.run
-	return &node{typ: l.typ.NonNull() | r.typ, slot: -1, at: c.site(n), pure: l.pure && r.pure, run: func(e *Env) connectors.Value {
+	return &node{typ: typ, slot: -1, at: c.site(n), pure: l.pure && r.pure, run: func(e *Env) connectors.Value {
 		if v := first(e); !v.IsNull() {
 			return v
 		}
