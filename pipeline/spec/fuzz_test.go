@@ -70,3 +70,20 @@ func sameAgain(t *testing.T, p *Pipeline, dump []byte) {
 		t.Fatalf("the digest changed:\n%s", dump)
 	}
 }
+
+// FuzzSet checks that no --set flag makes the reader panic.
+func FuzzSet(f *testing.F) {
+	for _, flag := range []string{"pipeline=x", "transforms.0.filter=a > 1", "a.b.c=[1, {x: y}]", "source={kafka: ", "=", ".=", "checkpoint=", "transforms.0=", "x=\"\\"} {
+		f.Add(flag)
+	}
+	f.Fuzz(func(t *testing.T, flag string) {
+		opts := testOptions(nil)
+		opts.Set = []string{flag, flag}
+		p, ds := Parse("fuzz.yaml", []byte(small), opts)
+		compile(p)
+		if err := ds.Print(io.Discard, true); err != nil {
+			t.Error(err)
+		}
+		_ = p.Redacted()
+	})
+}
