@@ -13,9 +13,9 @@ type jsonEncoder struct {
 	lines bool
 	shape *shape // nil for the raw value
 	keys  keyTable
-	// program says what to do with records of one field order; it is kept for the
-	// next record, which mostly has the same one.
-	program program
+	// usual says what to do with records of one field order; it is kept for the next
+	// record, which mostly has the same one. odd is for a record of no known order.
+	usual, odd program
 	// words is a block of spans, as decoders leave them, of a record that had none.
 	words []uint32
 	// entries translates the entries of the decoder with the stamp to name ids.
@@ -43,7 +43,8 @@ func newJSONEncoder(c *jsonConfig, layout *connectors.Layout, opts EncoderOption
 	}
 	e.shape = newShape(layout)
 	e.keys = newKeyTable(e.shape.names)
-	e.program.plan = e.shape.planned()
+	e.usual.plan = e.shape.planned()
+	e.odd.plan = e.usual.plan
 	return e, nil
 }
 
@@ -64,7 +65,7 @@ func (e *jsonEncoder) Encode(rows *connectors.Rows, fail func(i int, err error))
 	}
 	e.arena = nil
 	if cap(e.words) > keepWords {
-		e.words, e.program.ids, e.program.ops, e.program.order = nil, nil, nil, 0
+		e.words, e.usual, e.odd = nil, program{plan: e.usual.plan}, program{plan: e.odd.plan}
 	}
 }
 
@@ -83,13 +84,13 @@ func (e *jsonEncoder) record(b *connectors.Batch, r int) ([]byte, error) {
 	case e.shape == nil:
 		return e.line(raw, false)
 	case e.shape.empty:
-		return e.object(nil, nil, b.Row(r))
+		return e.object(&e.usual, nil, nil, b.Row(r))
 	}
-	spans, err := e.locate(b, r, raw)
+	prog, spans, err := e.locate(b, r, raw)
 	if err != nil {
 		return nil, err
 	}
-	return e.object(raw, spans, b.Row(r))
+	return e.object(prog, raw, spans, b.Row(r))
 }
 
 // line makes value fit a line where lines are written. It is changed in place
@@ -116,15 +117,15 @@ func (e *jsonEncoder) line(value []byte, own bool) ([]byte, error) {
 // What is reserved for each new value, about.
 const valueRoom = 32
 
-// object writes an object: what the program takes over from raw, whose fields are
+// object writes an object: what prog takes over from raw, whose fields are
 // at spans, and the new fields.
-func (e *jsonEncoder) object(raw []byte, spans []uint32, row []connectors.Value) ([]byte, error) {
-	p := e.program.plan
+func (e *jsonEncoder) object(prog *program, raw []byte, spans []uint32, row []connectors.Value) ([]byte, error) {
+	p := prog.plan
 	out := e.arena.Grow(len(raw) + 2 + p.room)
 	out = append(out, '{')
 	var err error
-	for i := range e.program.ops {
-		o := &e.program.ops[i]
+	for i := range prog.ops {
+		o := &prog.ops[i]
 		if i > 0 {
 			out = append(out, ',')
 		}
@@ -144,7 +145,7 @@ func (e *jsonEncoder) object(raw []byte, spans []uint32, row []connectors.Value)
 	for i := range p.added {
 		f := &p.added[i]
 		name := f.name
-		if i == 0 && len(e.program.ops) == 0 {
+		if i == 0 && len(prog.ops) == 0 {
 			name = name[1:]
 		}
 		out = append(out, name...)

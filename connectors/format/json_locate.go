@@ -17,20 +17,23 @@ func (e *jsonEncoder) meet(b *connectors.Batch) {
 	}
 }
 
-// locate finds the fields of the record and sets up the program for them.
-func (e *jsonEncoder) locate(b *connectors.Batch, r int, raw []byte) (spans []uint32, err error) {
+// locate finds the fields of the record, and the program for them.
+func (e *jsonEncoder) locate(b *connectors.Batch, r int, raw []byte) (p *program, spans []uint32, err error) {
 	block, stamp := blockOf(b.Scan, r, len(raw)), e.stamp
 	if block == nil {
 		if block, err = e.rescan(raw); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		stamp = ownStamp
 	}
 	spans = block[blockHeader:]
 	order, fields := block[blockOrder], block[blockFields]
-	p := &e.program
+	p = &e.usual
 	if p.fits(stamp, order, fields) {
-		return spans, nil
+		return p, spans, nil
+	}
+	if order == 0 || stamp == noStamp {
+		p = &e.odd
 	}
 	p.stamp, p.order, p.fields = stamp, order, fields
 	p.ids = p.ids[:0]
@@ -38,7 +41,7 @@ func (e *jsonEncoder) locate(b *connectors.Batch, r int, raw []byte) (spans []ui
 		p.ids = append(p.ids, e.id(raw, spans[at:], stamp))
 	}
 	p.build(e.shape)
-	return spans, nil
+	return p, spans, nil
 }
 
 // blockOf is what the decoder left for record r, whose value has the given
