@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +16,7 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/storage"
 	"github.com/sluice-etl/sluice/storage/mem"
+	"github.com/sluice-etl/sluice/storage/storagetest"
 )
 
 // prepared stages one file and returns its committable.
@@ -185,5 +188,40 @@ func TestFileSinkRefusesWrongKeys(t *testing.T) {
 	}
 	if err := (&SinkConfig{}).Validate(); err == nil || !strings.Contains(err.Error(), "path: is missing") {
 		t.Errorf("without a path: %v", err)
+	}
+}
+
+func TestAFolderThatCannotBeWrittenIsAPersonsTask(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	local := func(path string) storage.FS {
+		f, err := storage.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	for _, c := range []struct {
+		name  string
+		store storage.FS
+		want  string
+	}{
+		{"a file in its place", local(filepath.Join(dir, "file")), "a file is where a folder must be"},
+		{"below a file", local(filepath.Join(dir, "file", "sub")), "a file is where a folder must be"},
+		{"not permitted", storagetest.Faulty(mem.New(), 1, storagetest.Rule{Op: storagetest.OpStage, Err: fs.ErrPermission}), "let this user write there"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, err := NewSink(sinkConfig("mem://x", nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.fs = c.store
+			err = s.Open(t.Context(), connectors.SinkEnv{Pipeline: "p", Name: "s"})
+			if !connectors.IsPermanent(err) || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), c.store.URL()) {
+				t.Errorf("got %v", err)
+			}
+		})
 	}
 }

@@ -42,7 +42,7 @@ func (s *Source) openInput(ctx context.Context, split connectors.Split) (*input,
 		return nil, err
 	}
 	if in.file, err = in.fs.Open(ctx, base); err != nil {
-		return nil, fmt.Errorf("read file %s: %w", split.ID, err)
+		return nil, denied(fmt.Errorf("read file %s: %w", split.ID, err), "let this user read it")
 	}
 	if err := in.seek(); err != nil {
 		in.close()

@@ -8,8 +8,9 @@ import (
 )
 
 // The name of a file is <pipeline>-<sink>-g<g>-<n>-<subtask>-<seq>.<ext>: the
-// generation that wrote it, the checkpoint that was next when it was begun, and a
-// count within the writer's life. A generation is never used twice, so neither is
+// generation that wrote it, the number after that of the last checkpoint that its
+// writer took part in (its records belong to n or a later one), and a count within
+// the writer's life. A generation is never used twice, so neither is
 // a name. In the order of g, n and seq, as numbers, the files hold the records of
 // each partition in their order.
 

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -74,11 +76,24 @@ func (s *Sink) Open(ctx context.Context, env connectors.SinkEnv) error {
 func (s *Sink) probe(ctx context.Context) error {
 	w, err := s.fs.Stage(ctx, s.prefix+"probe")
 	if err != nil {
-		return fmt.Errorf("write into folder %s: %w", s.fs.URL(), err)
+		return denied(fmt.Errorf("write into folder %s: %w", s.fs.URL(), err), "let this user write there, or choose another path")
 	}
 	_, s.readable = w.(readableStage)
 	w.Abort()
 	return nil
+}
+
+// denied marks what only a person can mend, and says how.
+func denied(err error, help string) error {
+	switch {
+	case errors.Is(err, fs.ErrPermission):
+		return connectors.Permanent(fmt.Errorf("%w: %s", err, help))
+	case errors.Is(err, syscall.ENOTDIR):
+		return connectors.Permanent(fmt.Errorf("%w: a file is where a folder must be; choose another path", err))
+	case errors.Is(err, syscall.EROFS):
+		return connectors.Permanent(fmt.Errorf("%w: choose another path", err))
+	}
+	return err
 }
 
 // Start reads the restored state. The writers name their files when they begin them.

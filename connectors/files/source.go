@@ -67,7 +67,7 @@ func (s *Source) Splits(ctx context.Context, restored []connectors.Split) ([]con
 	}
 	dir, infos, err := s.list(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("list files of %s: %w", s.config.Path, err)
+		return nil, denied(fmt.Errorf("list files of %s: %w", s.config.Path, err), "let this user read it")
 	}
 	if len(infos) == 0 {
 		return nil, connectors.Permanent(fmt.Errorf("list files of %s: there is no file; check the path, and that this user may read it", s.config.Path))

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/connectortest"
+	"github.com/sluice-etl/sluice/storage"
 )
 
 func sourceConfig(path string, change func(*SourceConfig)) SourceConfig {
@@ -380,4 +382,93 @@ func TestFileSourceReachesTheEndOfFilesThatEndInEmptyLines(t *testing.T) {
 			t.Errorf("%q ends at %d of %d, %v", text, splits[0].Offset, splits[0].Until, err)
 		}
 	}
+}
+
+func BenchmarkPoll(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "in.jsonl")
+	line := `{"pad":"` + strings.Repeat("x", 201) + "\"}\n"
+	if err := os.WriteFile(path, []byte(strings.Repeat(line, 500_000)), 0o644); err != nil {
+		b.Fatal(err)
+	}
+	s, err := NewSource(sourceConfig(path, nil))
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx := context.Background()
+	splits, err := s.Splits(ctx, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	pool := connectors.NewBatchPool(4)
+	b.SetBytes(int64(len(line)))
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; {
+		r, err := s.Reader(connectors.ReaderEnv{Batches: pool}, splits)
+		if err != nil {
+			b.Fatal(err)
+		}
+		for n < b.N {
+			batch, err := r.Poll(ctx)
+			if err != nil {
+				break
+			}
+			n += len(batch.Records)
+			batch.Recycle()
+		}
+		if err := r.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// linesOf is what the source must make of a text, in the plainest way.
+func linesOf(text string) []string {
+	var out []string
+	for line := range strings.SplitSeq(strings.TrimPrefix(text, "\xef\xbb\xbf"), "\n") {
+		if line = strings.TrimSuffix(line, "\r"); line != "" {
+			out = append(out, line)
+		}
+	}
+	return out
+}
+
+func FuzzFileSourceReadsLinesFromEveryPosition(f *testing.F) {
+	for _, text := range []string{"", "1", "1\n2\r\n\n3", "\xef\xbb\xbf\n\r\n\r", "\r\r\n\n"} {
+		f.Add(text)
+	}
+	store, err := storage.Open("mem://fuzz")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		ctx := context.Background()
+		if err := store.Remove(ctx, "in"); err != nil {
+			t.Fatal(err)
+		}
+		if err := storage.WriteFile(ctx, store, "in", []byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := NewSource(sourceConfig("mem://fuzz/in", nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		splits, err := s.Splits(ctx, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		splits, got, err := readTo(t, s, splits, toEnd)
+		if !errors.Is(err, io.EOF) || !slices.Equal(got, linesOf(text)) || splits[0].Offset != int64(len(text)) {
+			t.Fatalf("%q became %q at %d: %v", text, got, splits[0].Offset, err)
+		}
+		for at := range len(text) {
+			if at == 0 || text[at-1] != '\n' {
+				continue
+			}
+			splits[0].Offset = int64(at)
+			if _, got, err := readTo(t, s, splits, toEnd); !errors.Is(err, io.EOF) || !slices.Equal(got, linesOf("\n"+text[at:])) {
+				t.Fatalf("%q from %d became %q: %v", text, at, got, err)
+			}
+		}
+	})
 }
