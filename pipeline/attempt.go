@@ -265,7 +265,7 @@ func (a *attempt) awaitEnd(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-a.ended:
-		_, err := a.coord.Trigger(ctx, checkpoint.Final)
+		_, err := a.coord.TriggerDrained(ctx, checkpoint.Final)
 		return err
 	case <-a.opts.Stop:
 	}

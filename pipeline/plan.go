@@ -187,7 +187,7 @@ func (b *planner) inputs(refs []spec.Ref) ([]input, bool) {
 			continue
 		}
 		n := b.plan.byName[r.Node]
-		if n == nil || n.step == nil {
+		if n == nil {
 			return nil, false
 		}
 		i := 0
@@ -238,12 +238,25 @@ func (b *planner) place(name string, ins []input) *node {
 
 func (b *planner) addTransform(t *spec.Transform) {
 	ins, ok := b.inputs(t.From)
-	if !ok || t.Config == nil {
-		return // its own faults are reported already
+	if !ok {
+		return
 	}
 	n := b.place(t.Name, ins)
 	n.onError = t.OnError
-	kind, _ := transform.Lookup(t.Kind)
+	b.plan.byName[t.Name] = n
+	kind, known := transform.Lookup(t.Kind)
+	if known && t.Config != nil {
+		b.build(n, t, kind)
+	}
+	n.outName = t.Branches
+	for len(n.outputs) < max(len(t.Branches), 1) {
+		// The step has faults. What reads it is checked as far as can be without
+		// knowing its fields.
+		n.outputs = append(n.outputs, output{view: transform.NewView(n.chain.base)})
+	}
+}
+
+func (b *planner) build(n *node, t *spec.Transform, kind transform.Spec) {
 	env := &transform.Env{
 		Name: t.Name, In: n.in,
 		Fault: func(keys []string, err error) { b.fault(append(t.ConfigPath(), keys...), err) },
@@ -252,13 +265,12 @@ func (b *planner) addTransform(t *spec.Transform) {
 	if slot, needed := n.in.ThisSlot(); needed {
 		n.this = slot
 	}
+	if n.step == nil {
+		return
+	}
 	for _, v := range env.Outputs() {
 		n.outputs = append(n.outputs, output{view: v})
 	}
-	if kind.Branches != nil {
-		n.outName = kind.Branches(t.Config)
-	}
-	b.plan.byName[t.Name] = n
 }
 
 func (b *planner) addSink(s *spec.Sink) {

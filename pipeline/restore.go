@@ -157,6 +157,10 @@ func (r *runner) fits(m *checkpoint.Metadata) error {
 	if m == nil {
 		return nil
 	}
+	if m.Drained && !r.opts.AllowDrained {
+		return connectors.Permanent(fmt.Errorf("checkpoint %d was taken at the end of the input, after event time had run out: "+
+			"go on from it with --allow-drained, or from an earlier one", m.Number))
+	}
 	spec := r.opts.Plan.Spec
 	if m.MaxParallelism != 0 && m.MaxParallelism != spec.MaxParallelism {
 		return connectors.Permanent(fmt.Errorf("max_parallelism is %d in the checkpoint and %d in the file: it can never change; set it back", m.MaxParallelism, spec.MaxParallelism))

@@ -36,6 +36,9 @@ type Options struct {
 	AcceptDuplicates bool
 	// AllowNonRestoredState lets a start leave out state whose operator is gone.
 	AllowNonRestoredState bool
+	// AllowDrained lets a start go on from a checkpoint taken after the end of the
+	// input, which event time has passed.
+	AllowDrained bool
 	// Memory bounds, in bytes, what fetch buffers, queues and sinks hold.
 	Memory int64
 	// Stop asks for a last checkpoint and the end, when closed.

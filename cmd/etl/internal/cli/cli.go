@@ -97,12 +97,10 @@ func (a *app) root() *cobra.Command {
 		Short:         "Streaming ETL, driven by configuration, exactly once",
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cobra.NoArgs,
 		RunE:          func(c *cobra.Command, _ []string) error { return c.Help() },
 		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
 			return a.configure(c)
 		},
-		SuggestionsMinimumDistance: 2,
 	}
 	f := c.PersistentFlags()
 	f.StringVar(&a.configFile, "config", "", "settings file (default: none); see configs/etl.yaml")
@@ -112,6 +110,14 @@ func (a *app) root() *cobra.Command {
 	c.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help"})
 	c.AddCommand(a.runCommand(), a.validateCommand(), a.demoCommand(), a.checkpointCommand(), a.listCommand(), a.versionCommand())
 	return c
+}
+
+// wantFiles refuses a command line without a file.
+func wantFiles(_ *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return errors.New("name at least one pipeline file, such as pipeline.yaml")
+	}
+	return nil
 }
 
 // configure reads the settings: defaults, file, environment, flags.

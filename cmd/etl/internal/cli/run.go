@@ -24,6 +24,7 @@ type runFlags struct {
 	set              []string
 	acceptDuplicates bool
 	allowNonRestored bool
+	allowDrained     bool
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -38,7 +39,7 @@ Exit codes: 0 done, 1 failed, 2 invalid file or wrong use, 3 somebody has to act
 		Example: `  etl run pipelines/orders.yaml
   etl run orders.yaml --set sink.kafka.topic=orders-test
   etl run orders.yaml -s file:///var/lib/etl/orders/4f1c…/chk-860`,
-		Args: cobra.MinimumNArgs(1),
+		Args: wantFiles,
 		RunE: func(c *cobra.Command, files []string) error { return a.runPipelines(c.Context(), files, f) },
 	}
 	fl := c.Flags()
@@ -46,6 +47,7 @@ Exit codes: 0 done, 1 failed, 2 invalid file or wrong use, 3 somebody has to act
 	fl.StringArrayVar(&f.set, "set", nil, "override a key of the file, as in --set sink.kafka.topic=test")
 	fl.BoolVar(&f.acceptDuplicates, "accept-duplicates", false, "go on from a checkpoint older than what a sink has published")
 	fl.BoolVar(&f.allowNonRestored, "allow-non-restored-state", false, "drop state that the file has nothing for")
+	fl.BoolVar(&f.allowDrained, "allow-drained", false, "go on from a checkpoint taken at the end of the input")
 	fl.String("memory", "", "what a pipeline may hold in buffers, such as 512MiB")
 	return c
 }
@@ -101,7 +103,7 @@ func (a *app) runOne(ctx context.Context, plan *pipeline.Plan, f runFlags, stop 
 	runtime.ReadMemStats(&before)
 	began, _ := usage()
 	s, err := pipeline.Run(ctx, pipeline.Options{
-		Plan: plan, Log: a.log, From: f.from, AcceptDuplicates: f.acceptDuplicates, AllowNonRestoredState: f.allowNonRestored,
+		Plan: plan, Log: a.log, From: f.from, AcceptDuplicates: f.acceptDuplicates, AllowNonRestoredState: f.allowNonRestored, AllowDrained: f.allowDrained,
 		Memory: a.settings.Memory, Grace: a.settings.ShutdownTimeout, Stop: stop, Failpoint: failpoint(),
 	})
 	runtime.ReadMemStats(&after)
@@ -144,14 +146,15 @@ func (a *app) printResult(r result) error {
 	}
 	switch r.Outcome {
 	case pipeline.AlreadyFinished:
-		_, err := fmt.Fprintf(a.out, "%s: finished already, its input was read to the end by an earlier run; -s PATH of a checkpoint reads it again from there, --from none from the start\n", r.Pipeline)
+		_, err := fmt.Fprintf(a.err, "%s: finished already, its input was read to the end by an earlier run; -s PATH of a checkpoint reads it again from there, --from none from the start\n", r.Pipeline)
 		return err
 	case pipeline.Failed:
 		if r.Counts.Read == 0 {
 			return nil
 		}
 	}
-	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	// Not to standard output, which may be a sink's.
+	w := tabwriter.NewWriter(a.err, 0, 0, 2, ' ', 0)
 	rate := float64(r.Counts.Read) / max(r.Elapsed.Seconds(), 1e-9)
 	_, _ = fmt.Fprintf(w, "%s\t%s\n", r.Pipeline, r.Outcome)
 	_, _ = fmt.Fprintf(w, "  read\t%d records, %.1f MB, %.0f records/s\n", r.Counts.Read, float64(r.Counts.Bytes)/1e6, rate)

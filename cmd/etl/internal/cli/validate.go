@@ -16,7 +16,7 @@ func (a *app) validateCommand() *cobra.Command {
 		Use:     "validate FILE...",
 		Short:   "Checks pipeline files and reports every fault with its place",
 		Example: "  etl validate pipelines/*.yaml",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    wantFiles,
 		RunE:    func(_ *cobra.Command, files []string) error { return a.validate(files, set) },
 	}
 	c.Flags().StringArrayVar(&set, "set", nil, "override a key of the files")
