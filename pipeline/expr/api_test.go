@@ -174,6 +174,37 @@ func TestPositionsAreInBytes(t *testing.T) {
 	}
 }
 
+func TestAPanicFailsOneRow(t *testing.T) {
+	p := mustCompile(t, `a`, typed{"a": {Slot: 0}}, Options{})
+	run := p.run
+	p.run = func(e *Env) connectors.Value {
+		v := run(e)
+		if v.Int() == 2 {
+			panic("a value of the record")
+		}
+		return v
+	}
+	p.cond = func(e *Env) truth { return truthOf(p.run(e).Int() > 0) }
+	b := rows([]connectors.Value{connectors.IntValue(1), {}}, []connectors.Value{connectors.IntValue(2), {}}, []connectors.Value{connectors.IntValue(3), {}})
+	var faults []*EvalError
+	fail := func(row uint16, err *EvalError) {
+		if row != 1 || err.Kind != KindCrash || strings.Contains(err.Reason, "value of") {
+			t.Errorf("row %d: %+v", row, err)
+		}
+		faults = append(faults, err)
+	}
+	e := NewEnv()
+	if ok := p.Fill(e, b, []uint16{0, 1, 2}, 1, fail); !slices.Equal(ok, []uint16{0, 2}) {
+		t.Errorf("filled %v", ok)
+	}
+	if kept := p.Filter(e, b, []uint16{0, 1, 2}, fail); !slices.Equal(kept, []uint16{0, 2}) {
+		t.Errorf("kept %v", kept)
+	}
+	if _, fault := p.Eval(e, b, 1); fault == nil || len(faults) != 2 {
+		t.Errorf("%v, %d faults", fault, len(faults))
+	}
+}
+
 func TestKeysRefuseWhatChanges(t *testing.T) {
 	for _, text := range []string{"now()", "uuid()", "unix_ms(now()) + 1"} {
 		if _, err := Compile(text, typed{}, Options{Deterministic: true}); err == nil || !strings.Contains(err.Error(), "is not allowed here") {

@@ -48,6 +48,9 @@ type Env struct {
 	stack   []connectors.Value // arguments of calls
 	scratch []byte             // text under construction, a stack
 	err     *EvalError
+	current int // row in batch
+	next    int // position in the selection to go on from
+	kept    int // rows kept so far
 	steps   int // left for this evaluation
 	bytes   int // left for this evaluation
 	limits  Limits
@@ -66,6 +69,7 @@ const scratchKept = 1 << 20
 func (e *Env) enter(p *Program, b *connectors.Batch) {
 	e.batch = b
 	e.limits = p.limits
+	e.next, e.kept = 0, 0
 	if cap(e.scratch) > scratchKept {
 		e.scratch = nil
 	}
@@ -76,6 +80,7 @@ func (e *Env) enter(p *Program, b *connectors.Batch) {
 
 func (e *Env) at(row int) {
 	b := e.batch
+	e.current = row
 	at := row * b.Stride
 	e.row = b.Slots[at : at+b.Stride : at+b.Stride]
 	e.rec = &b.Records[row]

@@ -50,6 +50,7 @@ const (
 	KindZero     = "zero"     // a division by zero
 	KindArgument = "argument" // a value that a function cannot work with
 	KindLimit    = "limit"    // too many steps or bytes
+	KindCrash    = "crash"    // a panic, which is a fault of ours
 )
 
 // EvalError is why an expression has no value for one record. It names fields

@@ -1,8 +1,6 @@
 package expr
 
-import (
-	"github.com/sluice-etl/sluice/connectors"
-)
+import "github.com/sluice-etl/sluice/connectors"
 
 // WholeRaw is the slot that Scope.This gives when the record's raw bytes are the
 // whole value.
@@ -119,56 +117,3 @@ func (p *Program) ReadsTombstone() bool { return p.tombstone }
 // a function in it is run by expr's virtual machine on converted arguments,
 // which is slower by a microsecond or more.
 func (p *Program) Native() bool { return p.native }
-
-// Eval evaluates the expression for record row of b. Text and containers that
-// it makes are in b.Arena; others are borrowed from the record and from the
-// program.
-func (p *Program) Eval(e *Env, b *connectors.Batch, row int) (connectors.Value, *EvalError) {
-	e.enter(p, b)
-	e.at(row)
-	v := p.run(e)
-	if p.misses(v) {
-		return connectors.Value{}, e.missed(p, v)
-	}
-	return v, nil
-}
-
-// misses reports whether v is no value that the program may have: a failure or
-// one of another kind.
-func (p *Program) misses(v connectors.Value) bool { return p.want&(1<<(v.Kind()&31)) == 0 }
-
-// Filter keeps the rows of sel for which the condition is true, in place. For
-// each row that has no value it calls fail and leaves the row out.
-func (p *Program) Filter(e *Env, b *connectors.Batch, sel []uint16, fail func(row uint16, err *EvalError)) []uint16 {
-	e.enter(p, b)
-	kept, test := sel[:0], p.cond
-	for _, row := range sel {
-		e.at(int(row))
-		switch test(e) {
-		case yes:
-			kept = append(kept, row)
-		case no:
-		default:
-			fail(row, e.err)
-		}
-	}
-	return kept
-}
-
-// Fill evaluates the expression for the rows of sel into a slot and returns the
-// rows that have a value, in place. For each other row it calls fail.
-func (p *Program) Fill(e *Env, b *connectors.Batch, sel []uint16, slot int, fail func(row uint16, err *EvalError)) []uint16 {
-	e.enter(p, b)
-	ok, run := sel[:0], p.run
-	for _, row := range sel {
-		e.at(int(row))
-		v := run(e)
-		if p.misses(v) {
-			fail(row, e.missed(p, v))
-			continue
-		}
-		e.row[slot] = v
-		ok = append(ok, row)
-	}
-	return ok
-}
