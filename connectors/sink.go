@@ -67,6 +67,11 @@ type Barrier struct {
 // Prepare makes what a writer took before a barrier durable, and for a
 // two-phase sink invisible. It is called once, from another goroutine. A sink
 // that is not two-phase flushes and returns an empty Prepared.
+//
+// An error fails the checkpoint, of which some in a row are tolerated: the next
+// Prepare hands over what this one could not. A writer that has lost something
+// says so in its next Write, Tick or Barrier, and the pipeline restarts from the
+// last complete checkpoint. ErrFenced and permanent errors end the run at once.
 type Prepare func(ctx context.Context, files CheckpointFiles) (Prepared, error)
 
 // Prepared is what a writer hands into a checkpoint.

@@ -381,9 +381,7 @@ func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, p
 	for _, p := range parts {
 		got, err := p.prepare(ctx, files)
 		if err != nil {
-			if ctx.Err() == nil {
-				a.fail(fmt.Errorf("sink %s: prepare checkpoint %d: %w", p.sink.name, b.id.Number, err))
-			}
+			a.declined(ctx, b, ack.Task, fmt.Errorf("sink %s: prepare checkpoint %d: %w", p.sink.name, b.id.Number, err))
 			return
 		}
 		ack.Committables = append(ack.Committables, got.Committables...)
@@ -397,6 +395,17 @@ func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, p
 	}
 	ack.Checkpoint, ack.Async = b.id, time.Since(began)
 	a.coord.Ack(ack)
+}
+
+// declined fails the checkpoint, or the attempt where trying again is no use.
+func (a *attempt) declined(ctx context.Context, b *barrier, t checkpoint.TaskID, err error) {
+	switch {
+	case ctx.Err() != nil:
+	case errors.Is(err, connectors.ErrFenced), connectors.IsPermanent(err):
+		a.fail(err)
+	default:
+		a.coord.Decline(t, b.id, err)
+	}
 }
 
 // fail ends the attempt; the first failure counts.
