@@ -242,7 +242,7 @@ func TestFileSinkIsExactUnderFaultsOfTheStore(t *testing.T) {
 		{"direct", func(f storage.FS) storage.FS { return readable{f} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			connectortest.TestSinkChaos(t, 15, func(_ *testing.T, seed uint64) connectortest.Chaos {
+			connectortest.TestSinkChaos(t, 10, func(_ *testing.T, seed uint64) connectortest.Chaos {
 				store := mem.New()
 				faulty := storagetest.Faulty(store, seed)
 				return connectortest.Chaos{
