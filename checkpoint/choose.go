@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/storage"
@@ -289,15 +288,6 @@ func (s *Store) checkBehind(ctx context.Context, c *candidate, skipped []Skipped
 	}
 	return connectors.Permanent(fmt.Errorf("pipeline %s: checkpoint %d cannot be read (%w), and checkpoint %d before it is %w: %s; --accept-duplicates takes it all the same",
 		s.pipeline, skipped[0].Number, skipped[0].Err, c.number, ErrBehind, reason))
-}
-
-func (l Lineage) generations() []uint64 {
-	var all []uint64
-	for g := range l {
-		all = append(all, g)
-	}
-	slices.SortFunc(all, func(a, b uint64) int { return int(min(1, max(-1, int64(b)-int64(a)))) })
-	return all
 }
 
 // candidate is a checkpoint that may be restored.

@@ -123,10 +123,9 @@ func (l Lineage) Orphan(id ID) bool {
 	return false
 }
 
-// Current is the newest owner that has said what it restored.
-func (l Lineage) Current() (Owner, bool) {
-	if len(l) == 0 {
-		return Owner{}, false
-	}
-	return l[slices.Max(slices.Collect(maps.Keys(l)))], true
+// generations are those with a record, the newest first.
+func (l Lineage) generations() []uint64 {
+	all := slices.Sorted(maps.Keys(l))
+	slices.Reverse(all)
+	return all
 }

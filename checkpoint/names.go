@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
-	"path"
 	"strconv"
 	"strings"
 )
@@ -102,14 +101,6 @@ func parseShared(name string) (ID, bool) {
 	generation, gok := number(g)
 	num, nok := number(n)
 	return ID{Generation: generation, Number: num}, gok && nok && unique != "" && isHex(unique)
-}
-
-// resolve is the name of a file that the metadata in folder dir refers to.
-func resolve(dir, file string) (string, error) {
-	if err := checkFilePath(file); err != nil {
-		return "", err
-	}
-	return path.Join(dir, file), nil
 }
 
 // checkFilePath allows a file below the metadata's folder, and one directly in the

@@ -242,7 +242,7 @@ func (j *Job) removeOwners(ctx context.Context, keep []*chk) error {
 	}
 	j.mu.Lock()
 	var old []uint64
-	for _, g := range j.owners.generations() {
+	for g := range j.owners {
 		if g < oldest {
 			old = append(old, g)
 		}

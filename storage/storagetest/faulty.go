@@ -80,7 +80,6 @@ type FaultyFS struct {
 	rand  *rand.Rand
 	rules []*Rule
 	undo  []func()
-	hits  int
 }
 
 // Faulty wraps a file system. The seed decides rules with a probability.
@@ -115,13 +114,6 @@ func (f *FaultyFS) Set(rules ...Rule) {
 	}
 }
 
-// Hits is how often a rule has hit.
-func (f *FaultyFS) Hits() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.hits
-}
-
 // Crash undoes, the newest first, what LoseOnCrash let pass.
 func (f *FaultyFS) Crash() {
 	f.mu.Lock()
@@ -145,7 +137,6 @@ func (f *FaultyFS) hit(op Op, name string) *Rule {
 		if r.Nth != 0 && r.seen != r.Nth || r.Probability != 0 && f.rand.Float64() >= r.Probability {
 			continue
 		}
-		f.hits++
 		return r
 	}
 	return nil
