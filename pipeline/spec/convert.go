@@ -155,7 +155,6 @@ func (r *reader) entries(out *node, values []*ast.MappingValueNode) *node {
 	for _, v := range values {
 		key := r.key(v.Key)
 		if key == nil {
-			out.bad = true
 			continue
 		}
 		if !out.flow && out.span == (span{}) {

@@ -60,7 +60,7 @@ func (l *loader) restart(n *node) {
 			l.fault(n, CodeType, "restart takes one strategy", oneOf(strategies))
 			return
 		}
-		l.fault(at, CodeEnum, fmt.Sprintf("restart cannot be %q", name), suggest(name, strategies))
+		l.fault(at, CodeEnum, "restart cannot be "+at.quote(), suggest(name, strategies))
 		return
 	}
 	r.Strategy = RestartStrategy(name)

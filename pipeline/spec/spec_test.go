@@ -428,3 +428,12 @@ func BenchmarkParse(b *testing.B) {
 		Parse("graph.yaml", data, opts)
 	}
 }
+
+func TestWarningsOfOthersAreNoErrors(t *testing.T) {
+	p := readGood(t, "graph")
+	p.Warn([]string{"sinks", "big", "file"}, CodeStepUnread, "m", "h")
+	ds := p.Diagnostics()
+	if len(ds) != 1 || ds.HasErrors() || ds[0].Error() != "warning[W0501] graph.good.yaml:38:9: m" {
+		t.Errorf("got %v", ds)
+	}
+}
