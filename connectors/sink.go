@@ -188,7 +188,7 @@ type SinkEnv struct {
 	Slots int
 	// Shared gives one object to all sinks of the pipeline that ask for it under
 	// one key; the first one makes it.
-	Shared func(key string, make func() any) any
+	Shared func(key string, create func() any) any
 	// Encoding tells what Rows.Values hold, such as "json".
 	Encoding string
 	// Budget is how many bytes the sink may hold that are not written yet.

@@ -66,14 +66,14 @@ type sharedObjects struct {
 	byKey map[string]any
 }
 
-func (s *sharedObjects) get(key string, make func() any) any {
+func (s *sharedObjects) get(key string, create func() any) any {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.byKey == nil {
 		s.byKey = map[string]any{}
 	}
 	if _, ok := s.byKey[key]; !ok {
-		s.byKey[key] = make()
+		s.byKey[key] = create()
 	}
 	return s.byKey[key]
 }
