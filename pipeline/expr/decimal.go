@@ -23,7 +23,9 @@ type decimals struct{ x, y, r apd.Decimal }
 // exactly computes with room to see whether a result is too long.
 var (
 	exactly = &apd.Context{Precision: 2 * decimalReach, MaxExponent: 2 * decimalReach, MinExponent: -2 * decimalReach, Rounding: apd.RoundHalfEven}
-	rounded = &apd.Context{Precision: decimalDigits, MaxExponent: 2 * decimalReach, MinExponent: -2 * decimalReach, Rounding: apd.RoundHalfEven}
+	// dividing has digits enough to tell a quotient of two decimals from one that is
+	// half-way between two neighbours.
+	dividing = &apd.Context{Precision: 4 * decimalDigits, MaxExponent: 2 * decimalReach, MinExponent: -2 * decimalReach, Rounding: apd.RoundHalfEven}
 )
 
 // parseDecimal reads a number of any kind.
@@ -182,8 +184,8 @@ func (e *Env) decimalOp(o *operands, a, b connectors.Value) connectors.Value {
 		if y.IsZero() {
 			return e.zero(o)
 		}
-		if _, err = rounded.Quo(r, x, y); err == nil {
-			shorten(r)
+		if _, err = dividing.Quo(r, x, y); err == nil {
+			roundQuotient(r)
 		}
 	}
 	if err != nil {
@@ -192,11 +194,13 @@ func (e *Env) decimalOp(o *operands, a, b connectors.Value) connectors.Value {
 	return e.decimalValue(o.at, r)
 }
 
-// shorten drops the zeros that a division pads with, and what is beyond the
-// smallest scale.
-func shorten(d *apd.Decimal) {
-	if d.Exponent < -decimalDigits {
-		_, _ = rounded.Quantize(d, d, -decimalDigits)
+// roundQuotient rounds a quotient once, to 38 digits and to 38 behind the point,
+// and drops the zeros that the division padded it with.
+func roundQuotient(d *apd.Decimal) {
+	whole := d.NumDigits() + int64(d.Exponent)
+	scale := decimalDigits - max(whole, 0)
+	if scale >= 0 && int64(d.Exponent) < -scale {
+		_, _ = exactly.Quantize(d, d, int32(-scale))
 	}
 	d.Reduce(d)
 }
