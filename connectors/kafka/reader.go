@@ -33,6 +33,7 @@ type reader struct {
 	at     int
 	err    error // what the last poll met; told after its records
 	leases leasePool
+	size   fetchSize
 }
 
 type partitionName struct {
@@ -69,6 +70,7 @@ func (s *source) Reader(env connectors.ReaderEnv, splits []connectors.Split) (co
 		src: s, env: env, log: log, dials: newDialWatch(log),
 		decoder: newDecompressor(pool), byName: map[partitionName]int{},
 	}
+	r.size.limit(env.Budget, &s.cfg.Client)
 	cl, err := s.conn.newClient(r.dials, r.fetchOptions(pool)...)
 	if err != nil {
 		return nil, err
@@ -81,22 +83,17 @@ func (s *source) Reader(env connectors.ReaderEnv, splits []connectors.Split) (co
 	return r, nil
 }
 
-// fetchOptions bound what the client holds. What it fetches can be four times as
-// large decompressed, records in memory double that, and beside the answer that
-// is handed out there is one that waits.
+// fetchOptions are those of a client that reads.
 func (r *reader) fetchOptions(pool *fetchPool) []kgo.Opt {
 	c := &r.src.cfg.Client
-	size := int64(c.FetchMaxBytes)
-	if size == 0 {
-		size = min(max(r.env.Budget/16, 1<<20), 16<<20)
-	}
+	whole, part := r.size.get()
 	opts := []kgo.Opt{
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
 		kgo.KeepControlRecords(),
-		kgo.FetchMaxBytes(int32(min(size, 1<<30))),
-		kgo.FetchMaxPartitionBytes(int32(min(int64(c.FetchMaxPartitionBytes), size, 1<<30))),
+		kgo.FetchMaxBytes(whole),
+		kgo.FetchMaxPartitionBytes(part),
 		kgo.FetchMaxWait(time.Duration(c.FetchMaxWait)),
-		kgo.MaxConcurrentFetches(max(1, int(r.env.Budget/(16*size)))),
+		kgo.WithHooks(&r.size),
 		kgo.MaxDecompressBatchBytes(maxDecompressed),
 		kgo.WithPools(pool),
 		kgo.WithDecompressor(r.decoder),
@@ -265,6 +262,9 @@ func (r *reader) fetch(ctx context.Context) error {
 	}
 	fetches := r.client.PollFetches(wait)
 	cancel()
+	if whole, part, changed := r.size.adapt(min(len(r.client.DiscoveredBrokers()), r.open)); changed {
+		r.client.UpdateFetchMaxBytes(whole, part)
+	}
 	r.queue, r.at = r.queue[:0], 0
 	fetches.EachPartition(func(p kgo.FetchTopicPartition) {
 		if errors.Is(p.Err, context.DeadlineExceeded) || errors.Is(p.Err, context.Canceled) {
