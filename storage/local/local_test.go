@@ -2,10 +2,12 @@ package local_test
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sluice-etl/sluice/storage"
@@ -148,5 +150,30 @@ func TestATokenFromElsewhereIsRefused(t *testing.T) {
 		if err := f.Publish(t.Context(), storage.Staged{Name: "a", Token: token}); err == nil || errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("token %q: got %v, want it refused", token, err)
 		}
+	}
+}
+
+// Every new process cleans the folders that it writes to; it must not take the files
+// that others are writing for left ones.
+func TestManyProcessesCanWriteToOneFolder(t *testing.T) {
+	root := t.TempDir()
+	var wg sync.WaitGroup
+	for p := range 8 {
+		wg.Go(func() {
+			for i := range 20 {
+				f, err := local.New(root)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if err := storage.WriteFile(t.Context(), f, fmt.Sprintf("d/%d-%d", p, i), []byte("data")); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if got := hiddenFiles(t, filepath.Join(root, "d")); len(got) != 0 {
+		t.Errorf("hidden files are left: %q", got)
 	}
 }

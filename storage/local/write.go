@@ -168,23 +168,28 @@ func (w *hidden) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish makes the hidden file's bytes durable. A file that a write failed on is
-// never finished.
-func (w *hidden) finish() error {
+// finish makes the hidden file's bytes durable and moves it to its place. It stays
+// locked until then. A file that a write failed on is never finished.
+func (w *hidden) finish(move func(from string) error) error {
 	if w.file == nil {
 		return &fs.PathError{Op: "close", Path: w.name, Err: fs.ErrClosed}
 	}
 	file := w.file
+	w.file = nil
 	err := errors.Join(w.err, w.ctx.Err())
 	if err == nil {
 		err = file.Sync()
 	}
-	w.file = nil
-	if err = errors.Join(err, file.Close()); err != nil {
+	if err == nil {
+		err = move(w.path)
+	}
+	if err != nil {
 		_ = os.Remove(w.path)
+	}
+	if err = errors.Join(err, file.Close()); err != nil {
 		return fmt.Errorf("write %s: %w", w.name, err)
 	}
-	return nil
+	return syncDir(filepath.Dir(w.path))
 }
 
 // Abort drops the file.
@@ -210,15 +215,8 @@ type writer struct{ *hidden }
 
 // Close makes the file durable, then visible, then its name durable.
 func (w *writer) Close() error {
-	if err := w.finish(); err != nil {
-		return err
-	}
 	p := filepath.Join(w.fs.root, filepath.FromSlash(w.name))
-	if err := moveNew(w.path, p); err != nil {
-		_ = os.Remove(w.path)
-		return err
-	}
-	return syncDir(filepath.Dir(p))
+	return w.finish(func(from string) error { return moveNew(from, p) })
 }
 
 // Stage starts a staged file.
@@ -242,15 +240,11 @@ func (w *stagedWriter) ReadAt(p []byte, off int64) (int, error) {
 
 // Close makes the file durable under its staged name.
 func (w *stagedWriter) Close() (storage.Staged, error) {
-	if err := w.finish(); err != nil {
-		return storage.Staged{}, err
-	}
 	s := storage.Staged{Name: w.name, Token: token(), Size: w.size}
-	if err := os.Rename(w.path, w.fs.stagedPath(s)); err != nil {
-		_ = os.Remove(w.path)
+	if err := w.finish(func(from string) error { return os.Rename(from, w.fs.stagedPath(s)) }); err != nil {
 		return storage.Staged{}, err
 	}
-	return s, syncDir(filepath.Dir(w.path))
+	return s, nil
 }
 
 // stagedPath is where a staged file is kept.
