@@ -331,7 +331,9 @@ func (a *attempt) discover(ctx context.Context) error {
 
 // Trigger implements checkpoint.Tasks.
 func (a *attempt) Trigger(b checkpoint.Barrier) {
-	bar := &barrier{id: b.ID, roll: b.Roll(), stop: a.stop.Load(), triggered: b.Triggered}
+	// Without storage no later process can publish what stays behind.
+	roll := b.Roll() || a.plan.Spec.Checkpoint.Storage == ""
+	bar := &barrier{id: b.ID, roll: roll, stop: a.stop.Load(), triggered: b.Triggered}
 	for _, t := range a.tasks {
 		if t.reader != nil {
 			t.trigger(bar)
@@ -420,23 +422,23 @@ func (a *attempt) fail(err error) {
 func (a *attempt) close() {
 	for _, t := range a.tasks {
 		if t.reader != nil {
-			a.note("close source", t.reader.reader.Close())
+			a.note("source", t.reader.reader.Close())
 		}
 		for _, w := range t.sinks {
-			a.note("close sink", w.writer.Close())
+			a.note("sink", w.writer.Close())
 		}
 	}
 	for _, s := range a.sources {
-		a.note("close source", s.source.Close())
+		a.note("source", s.source.Close())
 	}
 	for _, s := range a.sinks {
-		a.note("close sink", s.sink.Close())
+		a.note("sink", s.sink.Close())
 	}
 }
 
 func (a *attempt) note(what string, err error) {
 	if err != nil {
-		a.log.Debug(what, "err", err)
+		a.log.Debug("closing failed", "what", what, "err", err)
 	}
 }
 

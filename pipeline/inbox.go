@@ -119,19 +119,6 @@ func (in *inbox) release() {
 	signal(in.ready)
 }
 
-// held is the number of bytes in queues that are held back.
-func (in *inbox) heldBytes() int {
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	n := 0
-	for i := range in.queues {
-		if in.queues[i].held {
-			n += in.queues[i].bytes
-		}
-	}
-	return n
-}
-
 // signal leaves a token unless there is one.
 func signal(c chan struct{}) {
 	select {

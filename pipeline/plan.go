@@ -2,11 +2,8 @@ package pipeline
 
 import (
 	"maps"
-	"reflect"
 	"slices"
-	"strings"
 
-	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
 	"github.com/sluice-etl/sluice/pipeline/expr"
 	"github.com/sluice-etl/sluice/pipeline/spec"
@@ -283,7 +280,6 @@ func (b *planner) addSink(s *spec.Sink) {
 		b.fault(s.ConfigPath(), err)
 	}
 	if len(s.From) == 0 {
-		setSlots(s.Config, func(string, *connectors.Expr) {})
 		return
 	}
 	ins, ok := b.inputs(s.From)
@@ -292,37 +288,23 @@ func (b *planner) addSink(s *spec.Sink) {
 	}
 	n := b.place(s.Name, ins)
 	n.sink, n.onError, sink.view = sink, s.OnError, n.in
-	setSlots(s.Config, func(key string, x *connectors.Expr) {
-		prog, err := expr.Compile(x.Text, n.in, expr.Options{})
-		if err != nil {
-			b.fault(append(s.ConfigPath(), strings.Split(key, ".")...), err)
-			return
+	for _, x := range spec.Expressions(s.Config) {
+		if !x.Expr.Set() {
+			continue
 		}
-		x.Slot = n.chain.base.NewSlot()
-		sink.exprs = append(sink.exprs, sinkExpr{x.Text, prog, x.Slot})
-	})
+		prog, err := expr.Compile(x.Expr.Text, n.in, expr.Options{})
+		if err != nil {
+			b.fault(append(s.ConfigPath(), x.Path...), err)
+			continue
+		}
+		x.Expr.Slot = n.chain.base.NewSlot()
+		sink.exprs = append(sink.exprs, sinkExpr{x.Expr.Text, prog, x.Expr.Slot})
+	}
 	if slot, needed := n.in.ThisSlot(); needed {
 		n.this = slot
 	}
 	if _, err := format.NewEncoder(s.Format, n.in.Layout(), format.EncoderOptions{}); err != nil {
 		b.fault(s.ConfigPath(), err)
-	}
-}
-
-// setSlots visits the expressions that the user wrote in a configuration.
-func setSlots(config any, visit func(key string, x *connectors.Expr)) {
-	v := reflect.ValueOf(config).Elem()
-	for _, f := range connectors.Fields(v.Type()) {
-		switch x := v.Field(f.Index).Addr().Interface().(type) {
-		case *connectors.Expr:
-			if x.Set() {
-				visit(f.Key, x)
-			}
-		case *connectors.Assignments:
-			for i := range *x {
-				visit(f.Key+"."+(*x)[i].Name, &(*x)[i].Expr)
-			}
-		}
 	}
 }
 

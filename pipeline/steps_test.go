@@ -236,6 +236,27 @@ checkpoint: {storage: STORAGE}
 	})
 }
 
+func TestValuesOfALineSinkAreOneLineEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, `
+pipeline: lines
+parallelism: 1
+source: {feed: {name: FEED-in}}
+sink: {collect_rows: {name: TARGET-out}, on_error: skip}
+checkpoint: {storage: STORAGE}
+`)
+		feed := w.Feed("in", 1)
+		feed.Append(0, "{\n\"a\":\r\n 1}", "", `"x\ny"`)
+		feed.Add(0, pipelinetest.Record{Null: true})
+		feed.End()
+		s, err := w.Run()
+		if err != nil || s.Counts.Skipped != 1 {
+			t.Fatalf("%d skipped, error %v", s.Counts.Skipped, err)
+		}
+		equal(t, w.Target("out").Values(), []string{`{ "a":   1}`, `"x\ny"`, "null"})
+	})
+}
+
 func TestTombstones(t *testing.T) {
 	tombstone := pipelinetest.Record{Key: "gone", Null: true}
 	tests := []struct {

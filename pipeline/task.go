@@ -208,13 +208,6 @@ func (t *task) control(ctx context.Context) error {
 	}
 }
 
-// due reports whether a barrier waits.
-func (t *task) due() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.pending) > 0
-}
-
 func (t *task) tick(ctx context.Context, now time.Time) error {
 	for _, s := range t.sinks {
 		if err := s.writer.Tick(ctx, now); err != nil {
@@ -339,11 +332,9 @@ func (t *task) eventTime(b *connectors.Batch, rows []uint16) []uint16 {
 			continue
 		}
 		v, failed := prog.Eval(t.exprs, b, int(row))
-		ms, reason := int64(0), ""
+		ms, reason := epochMillis(v)
 		if failed != nil {
 			reason = failed.Reason
-		} else {
-			ms, reason = epochMillis(v)
 		}
 		if reason != "" {
 			e := recordError(b, row, t.chain.name, "timestamp", reason)

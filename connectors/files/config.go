@@ -157,5 +157,6 @@ func init() {
 			return NewSink(*c)
 		},
 		DeadLetterRows: true,
+		Lines:          true,
 	})
 }

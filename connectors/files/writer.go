@@ -86,22 +86,13 @@ func (w *writer) nextName(ext string) string {
 	return fileName(w.sink.prefix, w.sink.generation(), w.number, w.subtask, w.seq, ext)
 }
 
-// Write appends each row as a line. An empty value is no JSON document: such rows
-// are refused.
+// Write appends each row as a line; the encoder has made sure that it is one.
 func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	if err := w.broken(); err != nil {
 		return err
 	}
 	now := w.sink.now()
-	var refused *connectors.RowsError
-	for i, v := range rows.Values {
-		if v != nil && len(v) == 0 {
-			if refused == nil {
-				refused = new(connectors.RowsError)
-			}
-			refused.Rows = append(refused.Rows, connectors.RowError{Row: i, Kind: "encode", Reason: "an empty value cannot be a line of JSON"})
-			continue
-		}
+	for _, v := range rows.Values {
 		if err := w.append(ctx, v, now); err != nil {
 			return w.fail(err)
 		}
@@ -109,26 +100,20 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	if w.part != nil {
 		w.part.last = now
 	}
-	if refused != nil {
-		return refused
-	}
 	return nil
 }
-
-// lineRoom is what a line may need beside its value.
-const lineRoom = len("null\n")
 
 func (w *writer) append(ctx context.Context, value []byte, now time.Time) error {
 	if w.part == nil {
 		ext := w.sink.config.ext()
 		w.part = &part{name: w.nextName(ext), ext: ext, began: now, last: now, done: make(chan struct{})}
 	}
-	if len(w.buf)+len(value)+lineRoom > cap(w.buf) {
+	if len(w.buf)+len(value)+1 > cap(w.buf) {
 		if err := w.flush(); err != nil {
 			return err
 		}
 	}
-	w.buf = connectors.AppendLine(w.buf, value)
+	w.buf = append(append(w.buf, value...), '\n')
 	w.part.records++
 	if w.full() {
 		return w.roll(ctx)

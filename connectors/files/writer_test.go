@@ -214,19 +214,6 @@ func TestSegmentsAreCarriedAndStayFew(t *testing.T) {
 	}
 }
 
-func TestValuesThatAreNoLinesAreRefusedOneByOne(t *testing.T) {
-	b := newBench(t, mem.New(), nil)
-	err := b.writer.Write(t.Context(), rowsOf([]byte("1"), []byte{}, nil, []byte("{\n}"), []byte{}))
-	var refused *connectors.RowsError
-	if !errors.As(err, &refused) || len(refused.Rows) != 2 || refused.Rows[0].Row != 1 || refused.Rows[1].Row != 4 {
-		t.Fatalf("got %v", err)
-	}
-	b.checkpoint(true)
-	if got := b.lines(); !slices.Equal(got, []string{"1", "null", "{ }"}) {
-		t.Errorf("lines %q", got)
-	}
-}
-
 func TestLongValuesPassWhole(t *testing.T) {
 	for _, compression := range []string{compressionNone, compressionGzip} {
 		t.Run(compression, func(t *testing.T) {

@@ -23,6 +23,7 @@ func init() {
 		NewConfig:      func() any { return new(Config) },
 		New:            func(any) (connectors.Sink, error) { return New(os.Stdout), nil },
 		DeadLetterRows: true,
+		Lines:          true,
 	})
 }
 
@@ -74,7 +75,7 @@ type writer struct {
 
 func (w *writer) Write(_ context.Context, rows *connectors.Rows) error {
 	for _, v := range rows.Values {
-		w.buf = connectors.AppendLine(w.buf, v)
+		w.buf = append(append(w.buf, v...), '\n')
 		if len(w.buf) >= flushAt {
 			if err := w.flush(); err != nil {
 				return err

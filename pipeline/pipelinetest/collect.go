@@ -97,7 +97,7 @@ func init() {
 	for _, rows := range []bool{false, true} {
 		name := map[bool]string{false: "collect", true: "collect_rows"}[rows]
 		connectors.RegisterSink(connectors.SinkSpec{
-			Name: name, Doc: "Keeps rows for a test.", DeadLetterRows: rows,
+			Name: name, Doc: "Keeps rows for a test; as lines if they can be dead letters' rows.", DeadLetterRows: rows, Lines: rows,
 			NewConfig: func() any { return &collectConfig{Once: true} },
 			New: func(config any) (connectors.Sink, error) {
 				c := config.(*collectConfig)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/expr"
@@ -173,7 +174,7 @@ func buildDrop(config any, env *Env) Step {
 	out := env.In
 	for i, name := range config.(*DropConfig).Fields {
 		if err := checkField(env.In, name); err != nil {
-			env.fault([]string{fmt.Sprint(i)}, err)
+			env.fault([]string{strconv.Itoa(i)}, err)
 		}
 		out = out.Drop(name, "step "+env.Name+" drops it")
 	}
@@ -184,7 +185,7 @@ func buildKeep(config any, env *Env) Step {
 	names := config.(*KeepConfig).Fields
 	for i, name := range names {
 		if err := checkField(env.In, name); err != nil {
-			env.fault([]string{fmt.Sprint(i)}, err)
+			env.fault([]string{strconv.Itoa(i)}, err)
 		}
 	}
 	return finish(env, env.In.Keep(names))

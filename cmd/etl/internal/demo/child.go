@@ -2,6 +2,7 @@ package demo
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -58,6 +59,6 @@ func (c *child) stop() error {
 		return nil
 	case <-time.After(45 * time.Second):
 		c.kill()
-		return fmt.Errorf("the pipeline did not end in 45 s")
+		return errors.New("the pipeline did not end in 45 s")
 	}
 }
