@@ -68,6 +68,9 @@ func TestAnAddressLeadsBackToItself(t *testing.T) {
 		if data, err := storage.ReadFile(t.Context(), again, "x", 10); err != nil || string(data) != "data" {
 			t.Fatalf("%s: %q, %v", f.URL(), data, err)
 		}
+		if err := f.Remove(t.Context(), "x"); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
