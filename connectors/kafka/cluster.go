@@ -37,9 +37,11 @@ func (t *txnSet) raw(version int16) *kgo.Client {
 	return t.admin
 }
 
-// readFeatures learns the cluster's transaction.version.
+// readFeatures learns the cluster's transaction.version, and whether it can tell
+// the state of a transaction at all.
 func (t *txnSet) readFeatures(ctx context.Context) error {
-	return t.conn.ask(ctx, t.dials, "read the cluster's features", func(ctx context.Context) error {
+	describes := false
+	err := t.conn.ask(ctx, t.dials, "read the cluster's features", func(ctx context.Context) error {
 		req := kmsg.NewPtrApiVersionsRequest()
 		req.ClientSoftwareName, req.ClientSoftwareVersion = "sluice", "1"
 		resp, err := req.RequestWith(ctx, t.admin)
@@ -57,8 +59,15 @@ func (t *txnSet) readFeatures(ctx context.Context) error {
 				t.version = f.MaxVersionLevel
 			}
 		}
+		for _, k := range resp.ApiKeys {
+			describes = describes || k.ApiKey == int16(kmsg.DescribeTransactions)
+		}
 		return nil
 	})
+	if err == nil && !describes {
+		return connectors.Permanent(fmt.Errorf("kafka %s cannot describe transactions: delivery exactly_once needs Kafka 3.0 or newer; set delivery: at_least_once", strings.Join(t.conn.brokers, ", ")))
+	}
+	return err
 }
 
 // Defaults of Kafka's brokers.

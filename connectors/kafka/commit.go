@@ -372,11 +372,22 @@ func (t *txnSet) begin(ctx context.Context, restored connectors.Restored) error 
 	})
 }
 
-// Done implements connectors.Committer.
+// Done implements connectors.Committer. The slot of a transaction that was given
+// up, and not committed, is freed too: its id begins anew.
 func (t *txnSet) Done(n connectors.CheckpointID) {
+	t.commits.Lock()
+	defer t.commits.Unlock()
 	t.mu.Lock()
-	defer t.mu.Unlock()
+	var givenUp []*interval
 	t.pending = slices.DeleteFunc(t.pending, func(iv *interval) bool {
-		return compareIDs(iv.id, n) <= 0 && (iv.committed || iv.slot == nil)
+		done := compareIDs(iv.id, n) <= 0
+		if done && iv.slot != nil && !iv.committed {
+			givenUp = append(givenUp, iv)
+		}
+		return done
 	})
+	t.mu.Unlock()
+	for _, iv := range givenUp {
+		t.free(iv, false)
+	}
 }

@@ -188,6 +188,34 @@ func TestOpeningASinkTellsWhatIsWrong(t *testing.T) {
 	}
 }
 
+func TestACommitThatWasGivenUpFreesItsSlot(t *testing.T) {
+	_, brokers := fake(t)
+	out := topic(t, brokers, 1, nil)
+	p := process(t, brokers, 1, func(_ *SinkConfig, e *connectors.SinkEnv) { e.Slots = 2 }, out).start(1, nil)
+	defer p.stop()
+	for n := uint64(1); n <= 4; n++ {
+		p.write(0, "given up")
+		cs := p.prepared(1, n)
+		p.commit.Done(cs[0].Checkpoint)
+	}
+	p.write(0, "kept")
+	p.mustCommit(p.prepared(1, 5), false)
+	wantTopic(t, "topic", brokers, out, []string{"kept"})
+}
+
+func TestExactlyOnceIsRefusedWhereTransactionsCannotBeDescribed(t *testing.T) {
+	_, brokers := fake(t, kfake.MaxVersions(kversion.V2_7_0()), kfake.SeedTopics(1, "t"))
+	cfg := newSinkConfig().(*SinkConfig)
+	cfg.Brokers, cfg.Topic = brokers, "t"
+	s := newSink(cfg)
+	defer s.Close()
+	err := s.Open(testContext(t), connectors.SinkEnv{Pipeline: "p", Name: "s", Subtasks: 1, Slots: 2})
+	if !connectors.IsPermanent(err) {
+		t.Errorf("open: %v, want a permanent error", err)
+	}
+	wantText(t, err, "Kafka 3.0", "at_least_once")
+}
+
 func TestSinksThatShareATransactionMustAgree(t *testing.T) {
 	_, brokers := fake(t)
 	out := topic(t, brokers, 1, nil)

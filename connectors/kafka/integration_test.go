@@ -118,3 +118,5 @@ func TestACompactedEndDoesNotHangABoundedRead(t *testing.T) {
 		t.Errorf("read %v below the end, where all is compacted away", got)
 	}
 }
+
+func TestCrashesOnKafka(t *testing.T) { tell(t, real(t)) }
