@@ -125,7 +125,7 @@ func (c *Coordinator) onClaimed(a *attempt, n uint64, err error, now time.Time) 
 	c.claiming = false
 	c.next = n + 1
 	a.id.Number = n
-	c.stats.change(a.entry, func(s *CheckpointStats) { s.ID = a.id })
+	c.stats.change(a.entry, func(s *AttemptStats) { s.ID = a.id })
 	switch {
 	case isFenced(err):
 		c.stop(fmt.Errorf("checkpoint %d: %w", n, err))

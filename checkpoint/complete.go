@@ -48,7 +48,7 @@ func (c *Coordinator) complete(a *attempt, now time.Time) {
 	}
 	a.phase = completing
 	c.completing = a
-	c.stats.change(a.entry, func(s *CheckpointStats) { s.Status = Committing })
+	c.stats.change(a.entry, func(s *AttemptStats) { s.Status = Committing })
 	c.goBeside(func(ctx context.Context) {
 		lost := c.writeMetadata(ctx, m)
 		written := time.Now()
@@ -177,7 +177,7 @@ func (c *Coordinator) retry(ctx context.Context, what string, n uint64, f func(c
 			return err
 		}
 		if bits.OnesCount(try) == 1 { // ever more seldom
-			c.slog.Warn("cannot "+what+", trying again", "checkpoint", n, "try", try, "err", err)
+			c.slog.Warn("a step of a checkpoint failed, trying again", "step", what, "checkpoint", n, "try", try, "err", err)
 		}
 		timer := time.NewTimer(delay)
 		select {
@@ -191,7 +191,7 @@ func (c *Coordinator) retry(ctx context.Context, what string, n uint64, f func(c
 }
 
 func (c *Coordinator) onWritten(a *attempt, err error, begun, now time.Time) {
-	c.stats.change(a.entry, func(s *CheckpointStats) { s.Metadata = now.Sub(begun) })
+	c.stats.change(a.entry, func(s *AttemptStats) { s.Metadata = now.Sub(begun) })
 	switch {
 	case err == nil:
 		c.subsume(a, now)
@@ -204,7 +204,7 @@ func (c *Coordinator) onWritten(a *attempt, err error, begun, now time.Time) {
 }
 
 func (c *Coordinator) onPublished(a *attempt, m *Metadata, err error, written, now time.Time) {
-	c.stats.change(a.entry, func(s *CheckpointStats) { s.Commit = now.Sub(written) })
+	c.stats.change(a.entry, func(s *AttemptStats) { s.Commit = now.Sub(written) })
 	if err != nil {
 		c.stop(fmt.Errorf("checkpoint %d is complete, its commit not proven: %w", a.id.Number, err))
 		return

@@ -34,13 +34,13 @@ type Stats struct {
 	Cleaning      int    `json:"cleaning"`
 	CleanFailures uint64 `json:"clean_failures"`
 	// Last is the newest proven one, nil before the first.
-	Last *CheckpointStats `json:"last,omitempty"`
+	Last *AttemptStats `json:"last,omitempty"`
 	// History has the newest first, those in flight included.
-	History []CheckpointStats `json:"history"`
+	History []AttemptStats `json:"history"`
 }
 
-// CheckpointStats describes one checkpoint. Durations are in nanoseconds.
-type CheckpointStats struct {
+// AttemptStats describes one checkpoint. Durations are in nanoseconds.
+type AttemptStats struct {
 	ID        ID        `json:"id"`
 	Kind      Kind      `json:"kind"`
 	Status    Status    `json:"status"`
@@ -87,7 +87,7 @@ type tracker struct {
 
 // tracked is one checkpoint's entry.
 type tracked struct {
-	CheckpointStats
+	AttemptStats
 	started time.Time // for durations
 	size    size
 }
@@ -104,7 +104,7 @@ func (t *tracker) update(f func(*Stats)) {
 // begin adds an entry. Its number may still change.
 func (t *tracker) begin(id ID, kind Kind, now time.Time) *tracked {
 	e := &tracked{started: now}
-	e.CheckpointStats = CheckpointStats{ID: id, Kind: kind, Status: InProgress, Triggered: wall(now)}
+	e.AttemptStats = AttemptStats{ID: id, Kind: kind, Status: InProgress, Triggered: wall(now)}
 	e.Tasks = make([]TaskStats, len(t.tasks))
 	for i, task := range t.tasks {
 		e.Tasks[i].Task = task
@@ -124,10 +124,10 @@ func (t *tracker) begin(id ID, kind Kind, now time.Time) *tracked {
 }
 
 // change edits an entry.
-func (t *tracker) change(e *tracked, f func(*CheckpointStats)) {
+func (t *tracker) change(e *tracked, f func(*AttemptStats)) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	f(&e.CheckpointStats)
+	f(&e.AttemptStats)
 }
 
 // ack notes what the task at index i handed over.
@@ -158,7 +158,7 @@ func (t *tracker) end(e *tracked, s Status, reason error, now time.Time) {
 	switch s {
 	case Completed:
 		t.stats.Completed++
-		t.stats.Last = &e.CheckpointStats
+		t.stats.Last = &e.AttemptStats
 		t.files = e.size.files
 	case Subsumed:
 		t.stats.Subsumed++
@@ -177,9 +177,9 @@ func (t *tracker) snapshot(now time.Time) Stats {
 		last := copyStats(s.Last)
 		s.Last = &last
 	}
-	s.History = make([]CheckpointStats, 0, len(t.history))
+	s.History = make([]AttemptStats, 0, len(t.history))
 	for _, e := range slices.Backward(t.history) {
-		h := copyStats(&e.CheckpointStats)
+		h := copyStats(&e.AttemptStats)
 		if h.Status == InProgress || h.Status == Committing {
 			h.Duration = now.Sub(e.started)
 		}
@@ -188,7 +188,7 @@ func (t *tracker) snapshot(now time.Time) Stats {
 	return s
 }
 
-func copyStats(c *CheckpointStats) CheckpointStats {
+func copyStats(c *AttemptStats) AttemptStats {
 	out := *c
 	out.Tasks = slices.Clone(c.Tasks)
 	return out

@@ -62,7 +62,7 @@ func TestSizesCountSharedFilesOnceAndTellNewOnesApart(t *testing.T) {
 		r.start()
 		defer r.stop()
 		file := func(path string, n int64) connectors.StateFile { return connectors.StateFile{Path: path, Size: n} }
-		take := func(files ...connectors.StateFile) CheckpointStats {
+		take := func(files ...connectors.StateFile) AttemptStats {
 			r.trigger(t.Context(), Periodic)
 			a := Ack{Task: TaskID{"chain", 0}, Checkpoint: r.c.Stats().History[0].ID}
 			for _, f := range files { // two ranges in each file

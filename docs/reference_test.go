@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -40,7 +41,7 @@ func TestTablesAreThoseOfTheProgram(t *testing.T) {
 		if *update && after != string(before) {
 			err = os.WriteFile(page, []byte(after), 0o644)
 		} else if after != string(before) {
-			err = fmt.Errorf("its tables are out of date: go test ./docs -update")
+			err = errors.New("its tables are out of date: go test ./docs -update")
 		}
 		if err != nil {
 			t.Errorf("%s: %v", page, err)

@@ -79,7 +79,7 @@ func (c *committers) one(ctx context.Context, by connectors.Committer, cm connec
 		if try&(try-1) == 0 { // at 1, 2, 4, 8 …
 			c.log.Warn("commit failed, trying again", "checkpoint", cm.Checkpoint.Number, "sink", by.ID(), "tries", try, "err", err)
 		}
-		if err := sleep(ctx, wait/2+rand.N(wait)); err != nil { //nolint:gosec // jitter needs no secrecy
+		if err := sleep(ctx, wait/2+rand.N(wait)); err != nil {
 			return err
 		}
 		wait = min(2*wait, commitRetryMost)

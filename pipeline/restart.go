@@ -41,7 +41,7 @@ func (r *restarts) next(now time.Time, ran time.Duration) (delay time.Duration, 
 	r.delay = min(time.Duration(float64(r.delay)*r.rule.Multiplier), r.rule.Max)
 	if r.rule.Jitter > 0 {
 		spread := float64(delay) * r.rule.Jitter
-		delay += time.Duration(spread * (2*rand.Float64() - 1)) //nolint:gosec // jitter needs no secrecy
+		delay += time.Duration(spread * (2*rand.Float64() - 1))
 	}
 	return max(delay, 0), true
 }

@@ -14,7 +14,8 @@ import (
 // child is the process that runs the pipeline.
 type child struct {
 	cmd    *exec.Cmd
-	exited chan error
+	exited chan struct{} // closed when it has ended
+	err    error         // how, once exited is closed
 }
 
 func (s *show) log() string { return filepath.Join(s.dir, "run.log") }
@@ -26,7 +27,7 @@ func (s *show) start(ctx context.Context) (*child, error) {
 		return nil, fmt.Errorf("open the pipeline's log: %w", err)
 	}
 	defer func() { _ = log.Close() }()
-	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.opts.Program, "run", s.file) //nolint:gosec // this program itself
+	cmd := exec.CommandContext(context.WithoutCancel(ctx), s.opts.Program, "run", s.file)
 	cmd.Env = append(os.Environ(), "DEMO_BROKER="+s.broker, "DEMO_DIR="+s.dir)
 	cmd.Stdout, cmd.Stderr = log, log
 	// Ctrl-C on the terminal is for the demo, which then stops the pipeline.
@@ -34,8 +35,11 @@ func (s *show) start(ctx context.Context) (*child, error) {
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the pipeline: %w", err)
 	}
-	c := &child{cmd: cmd, exited: make(chan error, 1)}
-	go func() { c.exited <- cmd.Wait() }()
+	c := &child{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		defer close(c.exited)
+		c.err = cmd.Wait()
+	}()
 	s.say("  etl run %s, process %d", s.file, cmd.Process.Pid)
 	return c, nil
 }
@@ -44,17 +48,20 @@ func (c *child) pid() int { return c.cmd.Process.Pid }
 
 // kill ends the process as a crash would.
 func (c *child) kill() {
-	_ = c.cmd.Process.Kill()
-	<-c.exited
+	if err := c.cmd.Process.Kill(); err == nil || errors.Is(err, os.ErrProcessDone) {
+		<-c.exited
+	}
 }
 
 // stop asks the process to end and waits for it.
 func (c *child) stop() error {
-	_ = c.cmd.Process.Signal(syscall.SIGTERM)
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stop the pipeline: %w", err)
+	}
 	select {
-	case err := <-c.exited:
-		if err != nil {
-			return fmt.Errorf("the pipeline did not end well: %w", err)
+	case <-c.exited:
+		if c.err != nil {
+			return fmt.Errorf("the pipeline did not end well: %w", c.err)
 		}
 		return nil
 	case <-time.After(45 * time.Second):

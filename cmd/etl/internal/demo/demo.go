@@ -122,8 +122,8 @@ func (s *show) watchUntil(ctx context.Context, run *child, done func(progress) b
 				return context.Cause(ctx)
 			}
 			return nil
-		case err := <-run.exited:
-			return fmt.Errorf("the pipeline ended by itself: %w; its log is %s", err, s.log())
+		case <-run.exited:
+			return fmt.Errorf("the pipeline ended by itself: %w; its log is %s", run.err, s.log())
 		case <-tick.C:
 		}
 		p, err := s.progress()
