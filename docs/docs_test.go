@@ -13,6 +13,7 @@ import (
 	_ "github.com/sluice-etl/sluice/connectors/all"
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/spec"
+	_ "github.com/sluice-etl/sluice/storage/all"
 )
 
 // block is one fenced block of YAML. The word fragment after its language says
