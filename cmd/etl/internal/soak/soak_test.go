@@ -59,6 +59,7 @@ transforms:
 sink:
   %s
 checkpoint: {storage: "file://%s/checkpoints", interval: %v}
+restart: {exponential: {max: 5s}}
 `, j.name, list, j.ledger.topic, until, strings.Join(steps, "\n  - "), block, j.dir, interval)
 	j.file = filepath.Join(j.dir, "pipeline.yaml")
 	if err := os.WriteFile(j.file, []byte(text), 0o644); err != nil {
