@@ -25,14 +25,6 @@ type block struct {
 	text     string
 }
 
-// anyVariable gives each variable a value of the kind that its name asks for.
-func anyVariable(name string) (string, bool) {
-	if strings.HasSuffix(name, "_DIR") {
-		return "/value", true
-	}
-	return "value", true
-}
-
 // pages are the Markdown files of the repository.
 func pages(t *testing.T) []string {
 	t.Helper()
@@ -109,7 +101,7 @@ func variable(name string) (string, bool) {
 
 func check(t *testing.T, name, text string) {
 	t.Helper()
-	p, faults := spec.Parse(name, []byte(text), spec.Options{Env: anyVariable})
+	p, faults := spec.Parse(name, []byte(text), spec.Options{Env: variable})
 	if !faults.HasErrors() {
 		pipeline.NewPlan(p)
 		faults = p.Diagnostics()
