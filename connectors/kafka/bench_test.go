@@ -4,6 +4,7 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -32,7 +33,7 @@ func bid(r *rand.Rand, i int) []byte {
 
 // bids is a topic of four partitions that holds benchRecords bids.
 func bids(b *testing.B, codec kgo.CompressionCodec) string {
-	brokers := real(b)
+	brokers := cluster(b)
 	name := topic(b, brokers, 4, nil)
 	cl := client(b, brokers, kgo.ProducerBatchCompression(codec), kgo.MaxBufferedRecords(100_000), kgo.RecordPartitioner(kgo.ManualPartitioner()))
 	r := rand.New(rand.NewPCG(1, 1))
@@ -128,7 +129,7 @@ func readOurs(b *testing.B, brokers []string, topic string) {
 	n := 0
 	for {
 		batch, err := r.Poll(context.Background())
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil {
@@ -143,7 +144,7 @@ func readOurs(b *testing.B, brokers []string, topic string) {
 }
 
 func BenchmarkRead(b *testing.B) {
-	brokers := real(b)
+	brokers := cluster(b)
 	for _, codec := range []string{"lz4", "none"} {
 		name := bids(b, map[string]kgo.CompressionCodec{"lz4": kgo.Lz4Compression(), "none": kgo.NoCompression()}[codec])
 		for _, way := range []struct {
@@ -158,7 +159,7 @@ func BenchmarkRead(b *testing.B) {
 }
 
 func BenchmarkWrite(b *testing.B) {
-	brokers := real(b)
+	brokers := cluster(b)
 	r := rand.New(rand.NewPCG(1, 1))
 	var values []string
 	for i := range 1024 {

@@ -11,6 +11,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -130,7 +131,7 @@ func newDialWatch(log *slog.Logger) *dialWatch {
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
 func (d *dialWatch) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
-	addr := net.JoinHostPort(meta.Host, fmt.Sprint(meta.Port))
+	addr := net.JoinHostPort(meta.Host, strconv.Itoa(int(meta.Port)))
 	if errors.Is(err, context.Canceled) || errors.Is(err, kgo.ErrClientClosed) {
 		return
 	}

@@ -19,9 +19,6 @@ import (
 // ID implements connectors.Committer: the cluster's id and the prefix.
 func (t *txnSet) ID() string { return t.id }
 
-// Expires implements connectors.Committer.
-func (t *txnSet) Expires() bool { return true }
-
 // commitPatience is how long Commit tries by itself.
 const commitPatience = 15 * time.Second
 
@@ -50,7 +47,8 @@ func (t *txnSet) Commit(ctx context.Context, c connectors.Committable, restored 
 	t.crash("kafka.endtxn.before")
 	kept := false
 	err := errors.New("not tried")
-	if iv != nil && !iv.ended && !d.WitnessOnly {
+	// Without records the client would end nothing, and say that it did.
+	if iv != nil && !iv.ended && t.stream.hasRecords(iv) {
 		iv.ended = true
 		err = iv.client.EndTransaction(ctx, kgo.TryCommit)
 		kept = err == nil

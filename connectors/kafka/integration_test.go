@@ -17,8 +17,8 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 )
 
-// real is the cluster that integration tests run on.
-func real(t testing.TB) []string {
+// cluster is the cluster that integration tests run on.
+func cluster(t testing.TB) []string {
 	t.Helper()
 	addrs := os.Getenv("KAFKA_BROKERS")
 	if addrs == "" {
@@ -29,18 +29,18 @@ func real(t testing.TB) []string {
 
 func TestSinkOnKafka(t *testing.T) {
 	for _, c := range sinkCases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, real(t)) })
+		t.Run(c.name, func(t *testing.T) { c.run(t, cluster(t)) })
 	}
 }
 
 func TestSourceOnKafka(t *testing.T) {
 	for _, c := range sourceCases {
-		t.Run(c.name, func(t *testing.T) { c.run(t, real(t)) })
+		t.Run(c.name, func(t *testing.T) { c.run(t, cluster(t)) })
 	}
 }
 
 func TestAnExpiredTransactionIsLost(t *testing.T) {
-	brokers := real(t)
+	brokers := cluster(t)
 	out := topic(t, brokers, 1, nil)
 	short := func(c *SinkConfig, _ *connectors.SinkEnv) { c.TransactionTimeout = connectors.TimeSpan(time.Second) }
 	a := process(t, brokers, 1, short, out).start(1, nil)
@@ -82,7 +82,7 @@ func TestAnExpiredTransactionIsLost(t *testing.T) {
 }
 
 func TestACompactedEndDoesNotHangABoundedRead(t *testing.T) {
-	brokers := real(t)
+	brokers := cluster(t)
 	set := func(s string) *string { return &s }
 	in := topic(t, brokers, 1, map[string]*string{
 		"cleanup.policy": set("compact"), "segment.ms": set("100"), "min.cleanable.dirty.ratio": set("0.01"),
@@ -119,4 +119,4 @@ func TestACompactedEndDoesNotHangABoundedRead(t *testing.T) {
 	}
 }
 
-func TestCrashesOnKafka(t *testing.T) { tell(t, real(t)) }
+func TestCrashesOnKafka(t *testing.T) { tell(t, cluster(t)) }

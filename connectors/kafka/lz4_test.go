@@ -152,7 +152,7 @@ func TestLZ4ReadsFramesInARowAndSkipsSkippableOnes(t *testing.T) {
 
 func TestLZ4RefusesDamagedFrames(t *testing.T) {
 	good := frameOf(t, text(100_000), lz4.BlockChecksumOption(true), lz4.ChecksumOption(true))
-	for n := range len(good) {
+	for n := range good {
 		if n%97 != 0 && n > 64 {
 			continue
 		}

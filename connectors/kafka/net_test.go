@@ -20,6 +20,7 @@ type faultyNet struct {
 	mu       sync.Mutex
 	requests int // still to lose
 	replies  int
+	cycle    int // of three in a row, one request and one reply is lost; 0 for none
 }
 
 func (f *faultyNet) dial(ctx context.Context, network, host string) (net.Conn, error) {
@@ -55,6 +56,10 @@ func (c *faultyConn) Write(b []byte) (int, error) {
 	if len(b) > 6 && int16(binary.BigEndian.Uint16(b[4:])) == int16(kmsg.EndTxn) {
 		c.net.mu.Lock()
 		defer c.net.mu.Unlock()
+		if c.net.cycle > 0 {
+			c.net.cycle++
+			c.net.requests, c.net.replies = c.net.cycle%3/2, c.net.cycle%3%2
+		}
 		switch {
 		case c.net.requests > 0:
 			c.net.requests--

@@ -56,8 +56,29 @@ type sink struct {
 // txnSink is the sink with exactly-once delivery.
 type txnSink struct{ *sink }
 
-// Committer implements connectors.TwoPhaseSink. It is known once the sink is open.
-func (s *txnSink) Committer() connectors.Committer { return s.set }
+// Committer implements connectors.TwoPhaseSink. It can be used once the sink is open.
+func (s *txnSink) Committer() connectors.Committer { return committer{s.sink} }
+
+// committer is the sink's transactions, which it shares with the other sinks on
+// its cluster and finds when it is opened.
+type committer struct{ s *sink }
+
+func (c committer) ID() string    { return c.s.set.ID() }
+func (c committer) Expires() bool { return true }
+
+func (c committer) Commit(ctx context.Context, one connectors.Committable, restored bool) error {
+	return c.s.set.Commit(ctx, one, restored)
+}
+
+func (c committer) Witness(ctx context.Context) (connectors.CheckpointID, bool, error) {
+	return c.s.set.Witness(ctx)
+}
+
+func (c committer) Revoke(ctx context.Context, keep []connectors.Committable) error {
+	return c.s.set.Revoke(ctx, keep)
+}
+
+func (c committer) Done(n connectors.CheckpointID) { c.s.set.Done(n) }
 
 // defaultMaxMessage is Kafka's default of max.message.bytes.
 const defaultMaxMessage = 1048588
@@ -233,7 +254,7 @@ func (s *sink) Start(ctx context.Context, restored connectors.Restored) error {
 func (s *sink) Writer(int) (connectors.Writer, error) {
 	budget := s.env.Budget / int64(max(s.env.Subtasks, 1))
 	return &writer{
-		sink: s, stream: s.stream, iv: s.stream.first(), ctx: context.Background(),
+		sink: s, stream: s.stream, iv: s.stream.first(),
 		pool: newChunkPool(s.stream, budget, "sink "+s.env.Name),
 	}, nil
 }

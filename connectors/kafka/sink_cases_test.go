@@ -24,6 +24,7 @@ var sinkCases = []struct {
 	{"two sinks with two subtasks share one transaction", sharedTransaction},
 	{"a failed checkpoint's transaction is handed over with the next", failedAttemptHandedOver},
 	{"checkpoints without records leave nothing to commit", emptyCheckpoints},
+	{"a transaction whose rows were all refused holds nothing back", allRefused},
 	{"an old witness is renewed without records", witnessRenewed},
 	{"slots run out into backpressure", slotsRunOut},
 	{"more slots of an earlier run are taken over", strayIDsTakenOver},
@@ -221,6 +222,28 @@ func emptyCheckpoints(t *testing.T, brokers []string) {
 	if _, ok, err := p.commit.Witness(testContext(t)); ok || err != nil {
 		t.Errorf("witness %v %v, want none", ok, err)
 	}
+}
+
+func allRefused(t *testing.T, brokers []string) {
+	out := topic(t, brokers, 1, nil)
+	p := process(t, brokers, 1, nil, out).start(1, nil)
+	defer p.stop()
+	for n := uint64(1); n <= 6; n++ {
+		p.write(0)
+		if err := p.writers[0].Write(testContext(t), rowsOf(string(make([]byte, 2<<20)))); err == nil {
+			t.Fatal("a record of 2 MiB is taken")
+		}
+		cs := p.prepared(1, n)
+		p.mustCommit(cs, false)
+		p.commit.Done(cs[0].Checkpoint)
+	}
+	p.write(0, "one")
+	cs := p.prepared(1, 7)
+	p.mustCommit(cs, false)
+	if w, ok, err := p.commit.Witness(testContext(t)); err != nil || !ok || w.Number != 7 {
+		t.Errorf("witness %v %v %v, want checkpoint 7", w, ok, err)
+	}
+	wantTopic(t, "topic", brokers, out, []string{"one"})
 }
 
 func witnessRenewed(t *testing.T, brokers []string) {

@@ -88,7 +88,7 @@ func drain(t testing.TB, r connectors.Reader, splits []connectors.Split, n int) 
 	}
 	for n < 0 || len(values) < n {
 		b, err := r.Poll(ctx)
-		if err == io.EOF && n < 0 {
+		if errors.Is(err, io.EOF) && n < 0 {
 			break
 		}
 		if err != nil {

@@ -34,6 +34,7 @@ type interval struct {
 	left   int           // writers that have passed its end
 	asked  int           // of them, those whose Prepare was called
 	flying int           // chunks that are filled or sent and not acknowledged
+	sent   bool          // it has records
 	idle   chan struct{} // closed once it is ended and nothing flies
 
 	client  *kgo.Client
@@ -115,9 +116,17 @@ func (s *stream) settle(iv *interval) {
 	}
 }
 
+// hasRecords reports whether something was written in an interval.
+func (s *stream) hasRecords(iv *interval) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return iv.sent
+}
+
 func (s *stream) takeOff(iv *interval) {
 	s.mu.Lock()
 	iv.flying++
+	iv.sent = true
 	s.mu.Unlock()
 }
 

@@ -19,8 +19,8 @@ import (
 // txnSet is the transactions of a pipeline on one cluster, which all its
 // exactly-once sinks there share: each interval between two barriers is one
 // transaction in one slot, a transactional id with its client. A slot is free
-// again once its last transaction is known to be committed. It implements
-// connectors.Committer.
+// again once its last transaction is known to be committed. It is what stands
+// behind the committers of the sinks.
 type txnSet struct {
 	id      string
 	prefix  string

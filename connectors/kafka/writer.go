@@ -18,7 +18,6 @@ type writer struct {
 	iv     *interval
 	pool   *chunkPool
 	chunk  *chunk // being filled, or nil
-	ctx    context.Context
 }
 
 // Write implements connectors.Writer.
@@ -26,10 +25,7 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	if err := w.stream.failure(); err != nil {
 		return err
 	}
-	client, err := w.sink.clientOf(ctx, w.iv)
-	if err != nil {
-		return err
-	}
+	var client *kgo.Client
 	var refused []connectors.RowError
 	for i := range rows.Sel {
 		row, reason := w.row(ctx, rows, i)
@@ -38,10 +34,18 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 			refused = append(refused, reason)
 			continue
 		}
+		if client == nil {
+			// Not before a record is there: a transaction is not begun for nothing.
+			var err error
+			if client, err = w.sink.clientOf(ctx, w.iv); err != nil {
+				return err
+			}
+		}
 		if err := w.room(ctx, &row); err != nil {
 			return err
 		}
-		client.Produce(w.ctx, w.fill(rows, i, &row), w.chunk.promise)
+		// Not ctx: a record that was taken is sent, whatever becomes of the call.
+		client.Produce(context.Background(), w.fill(rows, i, &row), w.chunk.promise) //nolint:contextcheck // see above
 	}
 	if refused != nil {
 		return &connectors.RowsError{Rows: refused}

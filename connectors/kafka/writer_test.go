@@ -2,6 +2,7 @@ package kafka
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -71,7 +72,8 @@ func TestExpressionsSetKeyHeadersTimeAndPartition(t *testing.T) {
 	copy(rows.Batch.Row(0), []connectors.Value{connectors.IntValue(42), connectors.StringValue("s"), connectors.TimestampValue(at), connectors.IntValue(2)})
 	copy(rows.Batch.Row(1), []connectors.Value{connectors.NullValue(), connectors.NullValue(), connectors.TextValue(connectors.String, []byte("no time")), connectors.IntValue(1)})
 	err := p.writers[0].Write(testContext(t), rows)
-	if refused, ok := err.(*connectors.RowsError); !ok || len(refused.Rows) != 1 || refused.Rows[0].Kind != "timestamp" {
+	var refused *connectors.RowsError
+	if !errors.As(err, &refused) || len(refused.Rows) != 1 || refused.Rows[0].Kind != "timestamp" {
 		t.Fatalf("write: %v, want the second row refused for its timestamp", err)
 	}
 	p.mustCommit(p.prepared(1, 1), false)
