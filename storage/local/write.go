@@ -108,6 +108,10 @@ type hidden struct {
 	err  error
 }
 
+// hideTries bounds how often a new file is made that another process removed in
+// the moment before it was locked. Each try meets a process that has just begun.
+const hideTries = 1000
+
 // hide starts a hidden file. It is locked as long as it is written, so that others
 // can tell it from one that a crash left.
 func (f *FS) hide(ctx context.Context, name string) (*hidden, error) {
@@ -115,7 +119,7 @@ func (f *FS) hide(ctx context.Context, name string) (*hidden, error) {
 	if err != nil {
 		return nil, err
 	}
-	for range 3 {
+	for range hideTries {
 		at := filepath.Join(filepath.Dir(p), tempPrefix+token())
 		file, err := f.open(at, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 		if err != nil {
