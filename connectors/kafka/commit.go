@@ -144,6 +144,9 @@ func (t *txnSet) resolve(ctx context.Context, c connectors.Committable, d *txnDa
 		if final, help := denied(err); final || connectors.IsPermanent(err) {
 			return connectors.Permanent(fmt.Errorf("%s: %w %s", what, err, help))
 		}
+		if errors.Is(err, kgo.ErrClientClosed) {
+			return fmt.Errorf("%s: the sink is closed: %w", what, err)
+		}
 		// Refusals such as PRODUCER_FENCED show in the next description.
 		if perr := pause(ctx, wait); perr != nil {
 			return t.conn.explain(t.dials, what, errors.Join(err, perr))

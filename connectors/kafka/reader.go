@@ -279,7 +279,7 @@ func (r *reader) fetch(ctx context.Context) error {
 		}
 	})
 	if len(r.queue) > 0 || r.err != nil {
-		return nil
+		return nil //nolint:nilerr // Poll tells it after the records
 	}
 	if err := ctx.Err(); err != nil {
 		return err
