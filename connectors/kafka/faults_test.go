@@ -5,8 +5,10 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,13 +24,18 @@ import (
 
 // refuseProduce answers produce requests with an error as long as on returns it.
 func refuseProduce(c *kfake.Cluster, on func() *kerr.Error) {
+	refuseProduceOf(c, func(*kmsg.ProduceRequest) *kerr.Error { return on() })
+}
+
+// refuseProduceOf is refuseProduce by the request.
+func refuseProduceOf(c *kfake.Cluster, on func(*kmsg.ProduceRequest) *kerr.Error) {
 	c.ControlKey(int16(kmsg.Produce), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
 		c.KeepControl()
-		e := on()
+		req := kreq.(*kmsg.ProduceRequest)
+		e := on(req)
 		if e == nil {
 			return nil, nil, false
 		}
-		req := kreq.(*kmsg.ProduceRequest)
 		resp := req.ResponseKind().(*kmsg.ProduceResponse)
 		for _, rt := range req.Topics {
 			st := kmsg.NewProduceResponseTopic()
@@ -403,4 +410,42 @@ func TestAtLeastOnceWritesAtOnceAndFlushesAtABarrier(t *testing.T) {
 		t.Errorf("committables %+v", cs)
 	}
 	wantSet(t, "topic", stored(t, brokers, out, kgo.ReadUncommitted()), numbers(0, 6000))
+}
+
+func TestRecordsOfTwoCheckpointsKeepTheirOrderWhileTheBrokerRefusesTheFirst(t *testing.T) {
+	c, brokers := fake(t)
+	out := topic(t, brokers, 1, nil)
+	p := process(t, brokers, 2, nil, out).start(2, nil)
+	defer p.stop()
+	var refusals atomic.Int32
+	refusals.Store(2)
+	var id atomic.Pointer[string] // of the transaction that is refused, the first
+	refuseProduceOf(c, func(r *kmsg.ProduceRequest) *kerr.Error {
+		id.CompareAndSwap(nil, r.TransactionID)
+		if *r.TransactionID == *id.Load() && refusals.Add(-1) >= 0 {
+			return kerr.NotEnoughReplicas // which is tried again
+		}
+		return nil
+	})
+	p.write(0, "1")
+	barrier := connectors.Barrier{ID: connectors.CheckpointID{Generation: 1, Number: 1}}
+	first, err := p.writers[0].Barrier(testContext(t), barrier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.write(0, "2") // the other writer has not passed the barrier, and is not waited for
+	second, err := p.writers[1].Barrier(testContext(t), barrier)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, prepare := range []connectors.Prepare{first, second} {
+		if _, err := prepare(testContext(t), nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.mustCommit(p.prepared(1, 2), false)
+	p.mustCommit(p.prepared(1, 3), false) // its own, and those handed over again
+	if got := stored(t, brokers, out, kgo.ReadCommitted()); !slices.Equal(got, []string{"1", "2"}) {
+		t.Errorf("the topic holds %q", got)
+	}
 }

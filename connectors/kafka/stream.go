@@ -210,6 +210,28 @@ func (p *chunkPool) get(ctx context.Context, iv *interval) (*chunk, error) {
 	return c, nil
 }
 
+// landed waits until every record that was filled into the pool's chunks is
+// acknowledged, all of them being sealed.
+func (p *chunkPool) landed(ctx context.Context) error {
+	back := make([]*chunk, 0, cap(p.free))
+	defer func() {
+		for _, c := range back {
+			p.free <- c
+		}
+	}()
+	for len(back) < cap(back) {
+		select {
+		case c := <-p.free:
+			back = append(back, c)
+		case <-p.stream.broken:
+			return p.stream.failure()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
 // fits reports whether a record of n bytes can be added. An empty chunk takes any.
 func (c *chunk) fits(n int) bool {
 	if len(c.records) == 0 {

@@ -18,6 +18,7 @@ type writer struct {
 	iv     *interval
 	pool   *chunkPool
 	chunk  *chunk // being filled, or nil
+	turned bool   // the next record is the first of an interval
 }
 
 // Write implements connectors.Writer.
@@ -37,7 +38,7 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 		if client == nil {
 			// Not before a record is there: a transaction is not begun for nothing.
 			var err error
-			if client, err = w.sink.clientOf(ctx, w.iv); err != nil {
+			if client, err = w.client(ctx); err != nil {
 				return err
 			}
 		}
@@ -51,6 +52,20 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 		return &connectors.RowsError{Rows: refused}
 	}
 	return nil
+}
+
+// client is the one that the interval's records are sent with. Each interval has
+// its own, and two send side by side: what this writer gave to the last one has to
+// be in the topic first, or records of a partition would change places. The other
+// writers are not waited for, as they may be waiting for this one.
+func (w *writer) client(ctx context.Context) (*kgo.Client, error) {
+	if w.turned {
+		if err := w.pool.landed(ctx); err != nil {
+			return nil, err
+		}
+		w.turned = false
+	}
+	return w.sink.clientOf(ctx, w.iv)
 }
 
 // row is what is known of a row before it is copied.
@@ -227,7 +242,7 @@ func (w *writer) Barrier(_ context.Context, b connectors.Barrier) (connectors.Pr
 	if err != nil {
 		return nil, err
 	}
-	w.iv = next
+	w.iv, w.turned = next, w.sink.set != nil
 	return func(ctx context.Context, _ connectors.CheckpointFiles) (connectors.Prepared, error) {
 		return w.sink.prepare(ctx, iv)
 	}, nil
