@@ -44,7 +44,9 @@ type Rows struct {
 	// Layout says which fields the value has, for sinks that write columns.
 	Layout *Layout
 	// DeadLetter holds, for rows that an earlier step refused, by position in
-	// Sel, what went wrong. nil where the rows are ordinary ones.
+	// Sel, what went wrong. nil where the rows are ordinary ones. The records have
+	// these facts in their headers already, or are rows of a table that holds them;
+	// expressions of the sink have no value for them.
 	DeadLetter []*RecordError
 }
 

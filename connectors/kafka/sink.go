@@ -28,7 +28,7 @@ func init() {
 
 // newSink makes the sink that the configured delivery needs.
 func newSink(c *SinkConfig) connectors.Sink {
-	s := &sink{cfg: c, conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client, dial: c.dial}, maxRecord: defaultMaxMessage}
+	s := &sink{cfg: c, letters: SinkConfig{Topic: c.Topic}, conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client, dial: c.dial}, maxRecord: defaultMaxMessage}
 	if c.Delivery == atLeastOnce {
 		return s
 	}
@@ -37,11 +37,12 @@ func newSink(c *SinkConfig) connectors.Sink {
 
 // sink implements connectors.Sink for both deliveries.
 type sink struct {
-	cfg   *SinkConfig
-	conn  connection
-	env   connectors.SinkEnv
-	log   *slog.Logger
-	dials *dialWatch
+	cfg     *SinkConfig
+	letters SinkConfig // cfg without expressions
+	conn    connection
+	env     connectors.SinkEnv
+	log     *slog.Logger
+	dials   *dialWatch
 
 	admin     *kgo.Client // of the control path; at_least_once writes by it too
 	stream    *stream
@@ -211,9 +212,19 @@ func (s *sink) partitions(ctx context.Context, wanted int64) int {
 	return s.parts
 }
 
-func (s *sink) setsHeader(name string) bool {
-	for i := range s.cfg.Headers {
-		if s.cfg.Headers[i].Name == name {
+// rules are what rows are made into records by. Dead letters keep what they came
+// with: the expressions are for other records.
+func (s *sink) rules(rows *connectors.Rows) *SinkConfig {
+	if rows.DeadLetter != nil {
+		return &s.letters
+	}
+	return s.cfg
+}
+
+// setsHeader reports whether an expression gives a header of that name.
+func (c *SinkConfig) setsHeader(name string) bool {
+	for i := range c.Headers {
+		if c.Headers[i].Name == name {
 			return true
 		}
 	}

@@ -3,7 +3,6 @@ package kafka
 import (
 	"context"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kgo"
@@ -81,7 +80,7 @@ const recordOverhead = 128
 
 // row sizes and checks a row. A reason says that it is refused.
 func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, connectors.RowError) {
-	cfg, rec := w.sink.cfg, rows.Record(i)
+	cfg, rec := w.sink.rules(rows), rows.Record(i)
 	r := row{partition: anyPartition, millis: rec.Time}
 	r.size = len(rows.Values[i])
 	if cfg.Key.Set() {
@@ -96,10 +95,6 @@ func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, co
 		r.size += len(h.Name) + valueBytes(rows.Slot(i, h.Expr.Slot)) + 10
 	}
 	r.headers = len(rec.Headers) + len(cfg.Headers)
-	if rows.DeadLetter != nil {
-		r.size += deadLetterBytes(rows.DeadLetter[i])
-		r.headers += deadLetterHeaders
-	}
 	if limit := w.sink.maxRecord; r.size+recordOverhead > limit {
 		return r, connectors.RowError{Kind: "too_large", Reason: fmt.Sprintf(
 			"the record has %d bytes and topic %s takes %d at most (max.message.bytes)", r.size, cfg.Topic, limit-recordOverhead)}
@@ -144,24 +139,24 @@ func (w *writer) room(ctx context.Context, r *row) (err error) {
 
 // fill copies a row into the chunk and makes it a record to send.
 func (w *writer) fill(rows *connectors.Rows, i int, r *row) *kgo.Record {
-	c, cfg, rec := w.chunk, w.sink.cfg, rows.Record(i)
+	c, cfg, rec := w.chunk, w.sink.rules(rows), rows.Record(i)
 	c.records = c.records[:len(c.records)+1]
 	kr := &c.records[len(c.records)-1]
 	kr.Value = c.copy(rows.Values[i])
-	kr.Key = w.key(rows, i, rec)
+	kr.Key = w.key(cfg, rows, i, rec)
 	if r.headers > 0 {
-		kr.Headers = w.headers(rows, i, rec)
+		kr.Headers = w.headers(cfg, rows, i, rec)
 	}
 	kr.Topic, kr.Partition = cfg.Topic, r.partition
 	kr.Timestamp = time.UnixMilli(r.millis)
 	return kr
 }
 
-func (w *writer) key(rows *connectors.Rows, i int, rec *connectors.Record) []byte {
-	if !w.sink.cfg.Key.Set() {
+func (w *writer) key(cfg *SinkConfig, rows *connectors.Rows, i int, rec *connectors.Record) []byte {
+	if !cfg.Key.Set() {
 		return w.chunk.copy(rec.Key)
 	}
-	return w.chunk.value(rows.Slot(i, w.sink.cfg.Key.Slot))
+	return w.chunk.value(rows.Slot(i, cfg.Key.Slot))
 }
 
 // value puts the text of v into the chunk; null is nil.
@@ -175,52 +170,19 @@ func (c *chunk) value(v connectors.Value) []byte {
 }
 
 // headers collects a row's headers: the record's own but for those that an
-// expression sets, then these, then what tells of a dead letter.
-func (w *writer) headers(rows *connectors.Rows, i int, rec *connectors.Record) []kgo.RecordHeader {
+// expression sets, then these.
+func (w *writer) headers(cfg *SinkConfig, rows *connectors.Rows, i int, rec *connectors.Record) []kgo.RecordHeader {
 	c := w.chunk
 	at := len(c.headers)
 	for h := range rec.Headers {
-		if own := &rec.Headers[h]; !w.sink.setsHeader(own.Key) {
+		if own := &rec.Headers[h]; !cfg.setsHeader(own.Key) {
 			c.headers = append(c.headers, kgo.RecordHeader{Key: c.text(own.Key), Value: c.copy(own.Value)})
 		}
 	}
-	for _, h := range w.sink.cfg.Headers {
+	for _, h := range cfg.Headers {
 		c.headers = append(c.headers, kgo.RecordHeader{Key: h.Name, Value: c.value(rows.Slot(i, h.Expr.Slot))})
 	}
-	if rows.DeadLetter != nil {
-		c.deadLetter(rows.DeadLetter[i])
-	}
 	return c.headers[at:len(c.headers):len(c.headers)]
-}
-
-// deadLetterHeaders is how many headers a dead letter has at most.
-const deadLetterHeaders = 7
-
-func deadLetterBytes(e *connectors.RecordError) int {
-	n := 256 + len(e.Step) + len(e.Expr) + len(e.Reason) + len(e.Kind)
-	if e.Origin != nil {
-		n += len(e.Origin.Topic)
-	}
-	return n
-}
-
-// deadLetter adds headers that say where a refused record is from and why it
-// was refused.
-func (c *chunk) deadLetter(e *connectors.RecordError) {
-	add := func(name, text string) {
-		if text != "" {
-			c.headers = append(c.headers, kgo.RecordHeader{Key: name, Value: c.copy([]byte(text))})
-		}
-	}
-	if e.Origin != nil {
-		add("sluice.topic", e.Origin.Topic)
-		add("sluice.partition", strconv.Itoa(int(e.Origin.Partition)))
-		add("sluice.offset", strconv.FormatInt(e.Offset, 10))
-	}
-	add("sluice.step", e.Step)
-	add("sluice.expression", e.Expr)
-	add("sluice.reason", e.Reason)
-	add("sluice.kind", e.Kind)
 }
 
 // Tick implements connectors.Writer.
