@@ -181,6 +181,33 @@ func (c *connection) ask(ctx context.Context, d *dialWatch, what string, f func(
 	return c.explain(d, what, err)
 }
 
+// topicPatience is how long a topic may be unknown to the broker that is asked: a
+// cluster answers a topic's creation before all of its brokers know of it.
+const (
+	topicPatience = 2 * time.Second
+	topicRetry    = 100 * time.Millisecond
+)
+
+// askTopics is ask for what tells of topics: f is repeated for a while as long as
+// it reports that a topic is unknown, whose answer then stands.
+func (c *connection) askTopics(ctx context.Context, d *dialWatch, what string, f func(ctx context.Context) (unknown bool, err error)) error {
+	for began := time.Now(); ; {
+		unknown := false
+		err := c.ask(ctx, d, what, func(ctx context.Context) (err error) {
+			unknown, err = f(ctx)
+			return err
+		})
+		if err != nil || !unknown || time.Since(began) >= topicPatience {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(topicRetry):
+		}
+	}
+}
+
 // explain puts the facts around err that a user needs, and marks what no retry
 // mends.
 func (c *connection) explain(d *dialWatch, what string, err error) error {

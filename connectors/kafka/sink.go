@@ -136,10 +136,9 @@ func (s *sink) produceOptions(limit func(topic string) int32) []kgo.Opt {
 func (s *sink) checkTopic(ctx context.Context) (cluster string, err error) {
 	adm := kadm.NewClient(s.admin)
 	var meta kadm.Metadata
-	err = s.conn.ask(ctx, s.dials, "look up topic "+s.cfg.Topic, func(ctx context.Context) error {
-		var err error
+	err = s.conn.askTopics(ctx, s.dials, "look up topic "+s.cfg.Topic, func(ctx context.Context) (unknown bool, err error) {
 		meta, err = adm.Metadata(ctx, s.cfg.Topic)
-		return err
+		return errors.Is(meta.Topics[s.cfg.Topic].Err, kerr.UnknownTopicOrPartition), err
 	})
 	if err != nil {
 		return "", err

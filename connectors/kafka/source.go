@@ -187,15 +187,17 @@ func (s *source) list(ctx context.Context, adm *kadm.Client, known map[string]co
 	if len(s.cfg.Topics) > 0 {
 		what = "look up topics " + strings.Join(s.cfg.Topics, ", ")
 	}
-	err := s.conn.ask(ctx, s.dials, what, func(ctx context.Context) error {
-		var err error
-		if found, err = adm.ListTopics(ctx); err == nil && len(s.cfg.Topics) > 0 {
-			var named kadm.Metadata
-			if named, err = adm.Metadata(ctx, s.cfg.Topics...); err == nil {
-				found = mergeTopics(found, named.Topics)
-			}
+	err := s.conn.askTopics(ctx, s.dials, what, func(ctx context.Context) (unknown bool, err error) {
+		if found, err = adm.ListTopics(ctx); err != nil || len(s.cfg.Topics) == 0 {
+			return false, err
 		}
-		return err
+		named, err := adm.Metadata(ctx, s.cfg.Topics...)
+		found = mergeTopics(found, named.Topics)
+		for _, t := range named.Topics {
+			_, seen := topicID(t.Topic, known)
+			unknown = unknown || !seen && errors.Is(t.Err, kerr.UnknownTopicOrPartition)
+		}
+		return unknown, err
 	})
 	if err != nil {
 		return nil, err
