@@ -78,7 +78,7 @@ func (s *sharedObjects) get(key string, create func() any) any {
 	return s.byKey[key]
 }
 
-// construct makes the sources and sinks, which does no I/O.
+// construct makes the sources, which does no I/O.
 func (a *attempt) construct() error {
 	p := a.plan
 	for _, c := range p.chains {
@@ -91,20 +91,32 @@ func (a *attempt) construct() error {
 		}
 		a.sources = append(a.sources, &sourceRun{node: c.source, chain: c, source: src, subtasks: a.parallelism})
 	}
-	a.sinks = map[string]*sinkRun{}
+	return nil
+}
+
+// makeSinks makes the sinks anew and closes those that could not be opened.
+func (a *attempt) makeSinks() error {
+	for _, s := range a.sinks {
+		a.note("sink", s.sink.Close())
+	}
+	a.sinks, a.shared.byKey = map[string]*sinkRun{}, nil
 	a.commits = &committers{log: a.log, byID: map[string]connectors.Committer{}}
-	for _, s := range p.sinks {
+	for _, s := range a.plan.sinks {
 		sink, err := s.spec.Spec.New(s.spec.Config)
 		if err != nil {
-			return fmt.Errorf("sink %s: %w", s.spec.Name, err)
+			return connectors.Permanent(fmt.Errorf("sink %s: %w", s.spec.Name, err))
 		}
 		a.sinks[s.spec.Name] = &sinkRun{node: s, sink: sink}
 	}
 	return nil
 }
 
-// openSinks connects the sinks. It changes nothing in their targets.
+// openSinks connects the sinks. It changes nothing in their targets. It can be
+// repeated: each try has sinks of its own.
 func (a *attempt) openSinks(ctx context.Context) error {
+	if err := a.makeSinks(); err != nil {
+		return err
+	}
 	cp := &a.plan.Spec.Checkpoint
 	slots := 16
 	if cp.TolerableFailures >= 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
 	"github.com/sluice-etl/sluice/connectors"
@@ -45,7 +46,7 @@ func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Rest
 	if err := r.refuse(ctx, survey, req); err != nil {
 		return nil, nil, err
 	}
-	if err := a.openSinks(ctx); err != nil {
+	if err := r.persist(ctx, "connect the sinks", func() error { return a.openSinks(ctx) }); err != nil {
 		return nil, nil, err
 	}
 	if err := r.takeGeneration(ctx, survey); err != nil {
@@ -205,14 +206,44 @@ func (r *runner) resolve(ctx context.Context, a *attempt, restore *checkpoint.Re
 		}
 	}
 	for _, c := range a.commits.byID {
-		if err := c.Revoke(ctx, keep); err != nil {
+		err := r.persist(ctx, "revoke what no checkpoint holds", func() error { return c.Revoke(ctx, keep) })
+		if err != nil {
 			return r.unlessFenced(ctx, fmt.Errorf("revoke what %s prepared and no checkpoint holds: %w", c.ID(), err))
 		}
 	}
 	if err := a.startSinks(ctx, restore.Meta, restore.Files); err != nil {
 		return err
 	}
-	return a.listSplits(ctx, restore.Meta)
+	return r.persist(ctx, "look what there is to read", func() error { return a.listSplits(ctx, restore.Meta) })
+}
+
+// Waits between tries of a step of a start.
+const (
+	persistFirst = 250 * time.Millisecond
+	persistMost  = 5 * time.Second
+)
+
+// persist repeats a step of a start that needs another system until it works or
+// cannot: a broker that is down is waited for, whatever the restart strategy, and
+// found soon after it is back.
+func (r *runner) persist(ctx context.Context, what string, step func() error) error {
+	wait := persistFirst
+	for try := 1; ; try++ {
+		err := step()
+		if err == nil || connectors.IsPermanent(err) || errors.Is(err, connectors.ErrFenced) {
+			return err
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if try&(try-1) == 0 { // at 1, 2, 4, 8 …
+			r.log.Warn("cannot start yet, trying again", "step", what, "tries", try, "err", err)
+		}
+		if err := sleep(ctx, wait); err != nil {
+			return err
+		}
+		wait = min(2*wait, persistMost)
+	}
 }
 
 // unlessFenced lets the owners decide whether a sink's fencing error means that a

@@ -284,6 +284,43 @@ func TestARestartStrategyGivesUp(t *testing.T) {
 	})
 }
 
+func TestATargetThatIsAbsentAtTheStartIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight+"restart: none\n")
+		feed, back := w.Feed("in", 2), time.Now().Add(10*time.Minute)
+		fill(feed, 2, 0, 100)
+		feed.End()
+		w.Target("out").BeforeOpen = func() error {
+			if time.Now().Before(back) {
+				return errors.New("connection refused")
+			}
+			return nil
+		}
+		s, err := w.Run()
+		if err != nil || s.Restarts != 0 {
+			t.Fatalf("%d restarts, error %v", s.Restarts, err)
+		}
+		if late := time.Since(back); late > 10*time.Second {
+			t.Errorf("it was found %s after it was back", late)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantEven(100))
+	})
+}
+
+func TestAStopEndsTheWaitForATarget(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		w.Feed("in", 2)
+		w.Target("out").BeforeOpen = func() error { return errors.New("connection refused") }
+		p := w.Start()
+		time.Sleep(time.Minute)
+		began := time.Now()
+		if s, err := p.Stop(); err != nil || s.Outcome != pipeline.Stopped || time.Since(began) > time.Second {
+			t.Errorf("outcome %s after %s, error %v", s.Outcome, time.Since(began), err)
+		}
+	})
+}
+
 func TestAPanicRestartsThePipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := pipelinetest.New(t, straight)

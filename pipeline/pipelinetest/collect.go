@@ -22,8 +22,9 @@ type Target struct {
 	gen     uint64 // the newest generation that revoked
 	changed chan struct{}
 
-	// BeforeCommit, BeforeWrite and AfterCommit run before and after the steps of
-	// that name; their error is the step's. AfterCommit's error is a lost reply.
+	// BeforeOpen, BeforeCommit, BeforeWrite and AfterCommit run before and after the
+	// steps of that name; their error is the step's. AfterCommit's error is a lost reply.
+	BeforeOpen                func() error
 	BeforeCommit, AfterCommit func(id connectors.CheckpointID) error
 	BeforeWrite               func(value string) error
 	// Refuse tells why a row is refused; empty takes it.
@@ -129,6 +130,9 @@ func (s *collectSink) Guarantee() connectors.Guarantee {
 
 func (s *collectSink) Open(_ context.Context, env connectors.SinkEnv) error {
 	s.env = env
+	if s.target.BeforeOpen != nil {
+		return s.target.BeforeOpen()
+	}
 	return nil
 }
 
