@@ -481,3 +481,27 @@ func TestADamagedRecordStopsAStartThatDependsOnIt(t *testing.T) {
 		})
 	}
 }
+
+func TestAStartWithoutTheOwnersRecordsIsRefusedWhereThereAreJobs(t *testing.T) {
+	f, s := memory(t)
+	p := start(t, s, "").take(2)
+	for _, name := range names(t, f, "orders") {
+		if strings.HasPrefix(name, "orders/owner-") && strings.HasSuffix(name, ".json") {
+			if err := f.Remove(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	sv, err := s.Survey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Check(t.Context(), sv, checkpoint.Request{}); err == nil || !strings.Contains(err.Error(), p.job.ID()) {
+		t.Errorf("a start by itself: %v", err)
+	}
+	for _, from := range []string{checkpoint.FromNone, p.path(2)} {
+		if err := s.Check(t.Context(), sv, checkpoint.Request{From: from}); err != nil {
+			t.Errorf("a start from %s: %v", from, err)
+		}
+	}
+}

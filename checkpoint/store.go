@@ -116,7 +116,7 @@ func (s *Store) Survey(ctx context.Context) (*Survey, error) {
 		return nil, err
 	}
 	if sv.Job == "" {
-		return sv, nil
+		return sv, s.noticeStrayJobs(ctx, sv)
 	}
 	if err := s.readEnded(ctx, sv); err != nil {
 		return nil, err
@@ -124,6 +124,25 @@ func (s *Store) Survey(ctx context.Context) (*Survey, error) {
 	var err error
 	sv.Checkpoints, err = s.checkpoints(ctx, sv.Job, sv.Owners)
 	return sv, err
+}
+
+// noticeStrayJobs makes it a fault that there are jobs and nothing says which is
+// the current one: an owner's record is written before its job's folder.
+func (s *Store) noticeStrayJobs(ctx context.Context, sv *Survey) error {
+	if sv.currentErr != nil {
+		return nil
+	}
+	dirs, err := s.fs.Dirs(ctx, s.pipeline)
+	if err != nil {
+		return fmt.Errorf("list jobs of pipeline %s: %w", s.pipeline, err)
+	}
+	for _, d := range dirs {
+		if isJobID(d) {
+			sv.currentErr = fmt.Errorf("job %s is there, but the records of owners that tell which job is the current one are gone", d)
+			return nil
+		}
+	}
+	return nil
 }
 
 // checkpoints reads all checkpoints of a job, the newest first.

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -210,6 +211,24 @@ func (a *attempt) operators(m *checkpoint.Metadata) []checkpoint.Operator {
 	return ops
 }
 
+// readsNew reports whether there are splits that a checkpoint does not know.
+func (a *attempt) readsNew(m *checkpoint.Metadata) bool {
+	for _, s := range a.sources {
+		known := map[string]bool{}
+		if op := findOperator(m, s.node.spec.UID); op != nil {
+			for _, sp := range op.Splits {
+				known[sp.ID] = true
+			}
+		}
+		for _, sp := range s.splits {
+			if !known[sp.ID] {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // openReaders deals the splits out to the subtasks and makes their readers.
 func (a *attempt) openReaders() error {
 	for _, s := range a.sources {
@@ -243,21 +262,20 @@ func (a *attempt) openReaders() error {
 func (a *attempt) run(ctx context.Context) (finished bool, err error) {
 	g, gctx := errgroup.WithContext(ctx)
 	done := errors.New("finished")
-	for _, t := range a.tasks {
+	start := func(f func(context.Context) error) {
 		g.Go(func() (err error) {
 			defer recoverTo(&err)
-			return t.run(gctx)
+			return f(gctx)
 		})
 	}
-	coordCtx, endCoord := context.WithCancel(gctx)
-	g.Go(func() error {
-		defer endCoord()
-		return a.coord.Run(coordCtx)
-	})
-	g.Go(func() error { return a.watchFailures(gctx) })
-	g.Go(func() error { return a.discover(gctx) })
-	g.Go(func() error {
-		if err := a.awaitEnd(gctx); err != nil {
+	for _, t := range a.tasks {
+		start(t.run)
+	}
+	start(a.coord.Run)
+	start(a.watchFailures)
+	start(a.discover)
+	start(func(ctx context.Context) error {
+		if err := a.awaitEnd(ctx); err != nil {
 			return err
 		}
 		return done
@@ -277,20 +295,54 @@ func (a *attempt) awaitEnd(ctx context.Context) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	case <-a.ended:
-		_, err := a.coord.TriggerDrained(ctx, checkpoint.Final)
-		return err
+		last, cancel := a.untilGraceIsOver(ctx)
+		defer cancel()
+		_, err := a.coord.TriggerDrained(last, checkpoint.Final)
+		return a.orStopped(ctx, err)
 	case <-a.opts.Stop:
 	}
 	a.stop.Store(true)
-	grace, cancel := context.WithTimeout(ctx, a.opts.grace())
+	last, cancel := a.untilGraceIsOver(ctx)
 	defer cancel()
-	if _, err := a.coord.Trigger(grace, checkpoint.Periodic); err != nil {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		a.log.Warn("stopping without a last checkpoint: the next start goes on from the one before", "err", err)
+	if _, err := a.coord.Trigger(last, checkpoint.Periodic); err != nil {
+		return a.orStopped(ctx, err)
 	}
 	return errStopped
+}
+
+// untilGraceIsOver is ctx until the pipeline was asked to stop and the time for a
+// last checkpoint is over.
+func (a *attempt) untilGraceIsOver(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	a.beside.Go(func() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.opts.Stop:
+		}
+		if sleep(ctx, a.opts.grace()) == nil {
+			cancel()
+		}
+	})
+	return ctx, cancel
+}
+
+// orStopped is the error of a last checkpoint, or errStopped where that was given
+// up for a stop.
+func (a *attempt) orStopped(ctx context.Context, err error) error {
+	if err == nil {
+		return nil
+	}
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	select {
+	case <-a.opts.Stop:
+		a.log.Warn("stopping without a last checkpoint: the next start goes on from the one before", "err", err)
+		return errStopped
+	default:
+		return err
+	}
 }
 
 // errStopped ends an attempt that was asked to stop.
@@ -344,7 +396,8 @@ func (a *attempt) discover(ctx context.Context) error {
 // Trigger implements checkpoint.Tasks.
 func (a *attempt) Trigger(b checkpoint.Barrier) {
 	// Without storage no later process can publish what stays behind.
-	roll := b.Roll() || a.plan.Spec.Checkpoint.Storage == ""
+	// And who stops a pipeline wants to see what it wrote.
+	roll := b.Roll() || a.stop.Load() || a.plan.Spec.Checkpoint.Storage == ""
 	bar := &barrier{id: b.ID, roll: roll, stop: a.stop.Load(), triggered: b.Triggered}
 	for _, t := range a.tasks {
 		if t.reader != nil {
@@ -354,7 +407,8 @@ func (a *attempt) Trigger(b checkpoint.Barrier) {
 }
 
 // Commit implements checkpoint.Tasks.
-func (a *attempt) Commit(ctx context.Context, m *checkpoint.Metadata) error {
+func (a *attempt) Commit(ctx context.Context, m *checkpoint.Metadata) (err error) {
+	defer recoverTo(&err)
 	return a.commits.commit(ctx, m, false)
 }
 
@@ -366,12 +420,17 @@ func (a *attempt) Completed(m *checkpoint.Metadata) {
 		if op == nil {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-		if err := s.source.Committed(ctx, op.Splits); err != nil {
+		if err := tellCommitted(s.source, op.Splits); err != nil {
 			a.log.Warn("committing offsets for lag tools failed", "source", s.node.spec.Name, "err", err)
 		}
-		cancel()
 	}
+}
+
+func tellCommitted(s connectors.Source, splits []connectors.Split) (err error) {
+	defer recoverTo(&err)
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return s.Committed(ctx, splits)
 }
 
 // prepared is what one writer has to prepare for a barrier.
@@ -392,11 +451,13 @@ func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, p
 	defer recoverTo(&broken)
 	began := time.Now()
 	files := a.files(b.id.Number)
+	var failed error
 	for _, p := range parts {
+		// All of them, also when one fails: the others hold what the next is to hand over.
 		got, err := p.prepare(ctx, files)
 		if err != nil {
-			a.declined(ctx, b, ack.Task, fmt.Errorf("sink %s: prepare checkpoint %d: %w", p.sink.name, b.id.Number, err))
-			return
+			failed = cmp.Or(failed, fmt.Errorf("sink %s: prepare checkpoint %d: %w", p.sink.name, b.id.Number, err))
+			continue
 		}
 		ack.Committables = append(ack.Committables, got.Committables...)
 		if got.State != nil || len(got.Files) > 0 {
@@ -406,6 +467,10 @@ func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, p
 				State: &checkpoint.SubtaskState{Subtask: p.sink.index, State: got.State, Files: got.Files},
 			})
 		}
+	}
+	if failed != nil {
+		a.declined(ctx, b, ack.Task, failed)
+		return
 	}
 	ack.Checkpoint, ack.Async = b.id, time.Since(began)
 	a.coord.Ack(ack)

@@ -86,18 +86,20 @@ func (c *committers) one(ctx context.Context, by connectors.Committer, cm connec
 	}
 }
 
-// behind tells, for the choice of an older checkpoint in the place of one that
-// cannot be read, whether some sink has published more than it.
-func (c *committers) behind(ctx context.Context, owners checkpoint.Lineage, r checkpoint.ID) (string, error) {
+// behind tells whether some sink has published more than r, nil for nothing.
+// replacing says that r takes the place of a newer checkpoint that cannot be read.
+func (c *committers) behind(ctx context.Context, owners checkpoint.Lineage, r *checkpoint.ID, replacing bool) (string, error) {
 	for id, by := range c.byID {
 		w, ok, err := by.Witness(ctx)
 		switch {
 		case errors.Is(err, connectors.ErrNoWitness):
-			// What cannot be read counts as published.
-			return id + " may have published the later one", nil
+			if replacing { // what cannot be read counts as published
+				return id + " may have published the later one", nil
+			}
 		case err != nil:
 			return "", fmt.Errorf("read the witness of %s: %w", id, err)
-		case ok && !owners.LeftBehind(w) && owners.Behind(r, w):
+		case !ok || owners.LeftBehind(w):
+		case r == nil || owners.Behind(*r, w):
 			return fmt.Sprintf("%s has published checkpoint %d of generation %d", id, w.Number, w.Generation), nil
 		}
 	}

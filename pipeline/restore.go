@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
@@ -81,7 +83,7 @@ func (r *runner) untilStop(ctx context.Context) (context.Context, func()) {
 // the process the newest checkpoint of the job.
 func (r *runner) request() checkpoint.Request {
 	req := checkpoint.Request{AcceptDuplicates: r.opts.AcceptDuplicates}
-	if r.generation == 0 {
+	if !r.chosen {
 		req.From = r.opts.From
 	}
 	return req
@@ -90,7 +92,7 @@ func (r *runner) request() checkpoint.Request {
 // refuse stops before anything is written where that can be known, since taking
 // a generation ends the process that runs the pipeline now.
 func (r *runner) refuse(ctx context.Context, survey *checkpoint.Survey, req checkpoint.Request) error {
-	if r.generation != 0 {
+	if r.chosen {
 		return nil
 	}
 	if err := r.store.Check(ctx, survey, req); err != nil {
@@ -102,7 +104,7 @@ func (r *runner) refuse(ctx context.Context, survey *checkpoint.Survey, req chec
 	case "":
 		for _, f := range survey.Checkpoints {
 			if f.Meta != nil && !f.Orphan {
-				return r.fits(f.Meta)
+				return r.fits(f.Meta, false)
 			}
 		}
 		return nil
@@ -111,16 +113,23 @@ func (r *runner) refuse(ctx context.Context, survey *checkpoint.Survey, req chec
 	if err != nil {
 		return err
 	}
-	return r.fits(o.Meta)
+	return r.fits(o.Meta, true)
 }
 
 // takeGeneration makes this process the owner.
 func (r *runner) takeGeneration(ctx context.Context, survey *checkpoint.Survey) (err error) {
-	if r.generation == 0 {
-		r.generation, err = r.store.TakeNext(ctx, survey)
-		return err
+	g := r.generation
+	if g == 0 {
+		g, err = r.store.TakeNext(ctx, survey)
+	} else {
+		g, err = r.store.TakeAfter(ctx, g)
 	}
-	r.generation, err = r.store.TakeAfter(ctx, r.generation)
+	switch {
+	case err == nil:
+		r.generation = g
+	case r.generation == 0 && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EROFS)):
+		return connectors.Permanent(fmt.Errorf("checkpoint.storage %s cannot be written to: %w", r.opts.Plan.Spec.Checkpoint.Storage, err))
+	}
 	return err
 }
 
@@ -132,19 +141,25 @@ func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request)
 		return nil, nil, err
 	}
 	req.Behind = func(ctx context.Context, id checkpoint.ID) (string, error) {
-		return a.commits.behind(ctx, survey.Owners, id)
+		return a.commits.behind(ctx, survey.Owners, &id, true)
 	}
-	restore, err := r.store.Choose(ctx, survey, req)
+	var restore *checkpoint.Restore
+	err = r.persist(ctx, "choose a checkpoint", func() (err error) {
+		if restore, err = r.store.Choose(ctx, survey, req); err != nil {
+			return err
+		}
+		return r.checkBehind(ctx, a, survey.Owners, restore)
+	})
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.fits(restore.Meta); err != nil {
+	if err := r.fits(restore.Meta, restore.ChosenBy == checkpoint.ByUser); err != nil {
 		return nil, nil, err
 	}
-	r.job = restore.Job
 	if err := r.store.WriteOwner(ctx, r.generation, restore.Owner()); err != nil {
 		return nil, nil, err
 	}
+	r.job, r.chosen = restore.Job, true
 	if restore.Meta != nil {
 		r.log.Info("restoring", "checkpoint", restore.Path, "number", restore.Meta.Number, "job", restore.Job, "generation", r.generation)
 	} else {
@@ -153,12 +168,36 @@ func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request)
 	return restore, r.store.Job(restore.Job, r.generation), nil
 }
 
+// checkBehind refuses to go on by itself from less than what a sink has published:
+// the storage has lost checkpoints since, or was put back to an older state.
+func (r *runner) checkBehind(ctx context.Context, a *attempt, owners checkpoint.Lineage, restore *checkpoint.Restore) error {
+	if restore.ChosenBy == checkpoint.ByUser || r.opts.Plan.Spec.Checkpoint.Storage == "" {
+		return nil
+	}
+	var id *checkpoint.ID
+	what := "nothing to restore"
+	if restore.Meta != nil {
+		i := restore.Meta.ID()
+		id, what = &i, fmt.Sprintf("checkpoint %d of generation %d as the newest", i.Number, i.Generation)
+	}
+	reason, err := a.commits.behind(ctx, owners, id, false)
+	if err != nil || reason == "" {
+		return err
+	}
+	if r.opts.AcceptDuplicates {
+		r.log.Warn("going on from less than what was published, as asked: results since then are published again", "reason", reason)
+		return nil
+	}
+	return connectors.Permanent(fmt.Errorf("the checkpoint storage has %s, but %s: checkpoints are missing there, and going on would publish results twice; "+
+		"bring them back, or take the duplicates with --accept-duplicates, or start anew with --from none", what, reason))
+}
+
 // fits compares the state of a checkpoint with the definition.
-func (r *runner) fits(m *checkpoint.Metadata) error {
+func (r *runner) fits(m *checkpoint.Metadata, byUser bool) error {
 	if m == nil {
 		return nil
 	}
-	if m.Drained && !r.opts.AllowDrained {
+	if byUser && m.Drained && !r.opts.AllowDrained {
 		return connectors.Permanent(fmt.Errorf("checkpoint %d was taken at the end of the input, after event time had run out: "+
 			"go on from it with --allow-drained, or from an earlier one", m.Number))
 	}
@@ -204,6 +243,10 @@ func (r *runner) resolve(ctx context.Context, a *attempt, restore *checkpoint.Re
 				return err
 			}
 		}
+	}
+	// An older process must not take away what a newer one has prepared.
+	if err := job.CheckOwner(ctx); err != nil {
+		return err
 	}
 	for _, c := range a.commits.byID {
 		err := r.persist(ctx, "revoke what no checkpoint holds", func() error { return c.Revoke(ctx, keep) })
@@ -265,7 +308,7 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 	}
 	a.files = job.Files
 	a.coord = checkpoint.NewCoordinator(r.coordinatorConfig(a, restore), job, a, r.log)
-	if restore.NewJob {
+	if restore.NewJob || a.readsNew(restore.Meta) {
 		if err := r.firstCheckpoint(ctx, a, restore, job); err != nil {
 			return Failed, err
 		}
@@ -289,19 +332,20 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 	return Stopped, nil
 }
 
-// firstCheckpoint writes down where a new job begins, before it reads a record.
+// firstCheckpoint writes down where a new job begins, or where a job begins with
+// splits that it has not read yet, before it reads a record: what start says is
+// settled once.
 func (r *runner) firstCheckpoint(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) error {
-	copied, err := job.Copy(ctx, restore.NextNumber, restore)
-	if err != nil {
-		return err
+	m := restore.Meta
+	if restore.NewJob && m != nil {
+		copied, err := job.Copy(ctx, restore.NextNumber, restore)
+		if err != nil {
+			return err
+		}
+		c := *m
+		c.Operators, m = copied, &c
 	}
-	var m *checkpoint.Metadata
-	if restore.Meta != nil {
-		c := *restore.Meta
-		c.Operators = copied
-		m = &c
-	}
-	_, err = a.coord.WriteInitial(ctx, a.operators(m))
+	_, err := a.coord.WriteInitial(ctx, a.operators(m))
 	return err
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -269,6 +270,43 @@ func TestALostCommitStopsAndSaysSo(t *testing.T) {
 	})
 }
 
+func TestACrashAtTheLastCheckpointOfABoundedInputIsFinishedByTheNextRun(t *testing.T) {
+	for _, at := range []string{"before-commit", "after-commit", "after-proven", "before-ended-file"} {
+		t.Run(at, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := pipelinetest.New(t, strings.Replace(straight, "interval: 100ms", "interval: 1h", 1))
+				feed, out := w.Feed("in", 2), w.Target("out")
+				fill(feed, 2, 0, 100)
+				reached, crashed := make(chan struct{}), make(chan struct{})
+				var ended atomic.Bool
+				w.Options.Failpoint = func(name string) {
+					if name == at && ended.Load() {
+						close(reached)
+						<-crashed
+					}
+				}
+				p := w.Start()
+				time.Sleep(time.Second)
+				ended.Store(true)
+				feed.End()
+				<-reached
+				go p.Crash()
+				synctest.Wait()
+				close(crashed)
+				if _, err := p.Wait(); err == nil {
+					t.Fatal("the run did not crash")
+				}
+				w.Options.Failpoint = nil
+				s, err := w.Run()
+				if err != nil || s.Outcome != pipeline.Finished || s.Counts.Read != 0 {
+					t.Fatalf("outcome %s, %d read, error %v", s.Outcome, s.Counts.Read, err)
+				}
+				equal(t, sorted(out.Values()), wantEven(100))
+			})
+		})
+	}
+}
+
 func TestARestartStrategyGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := pipelinetest.New(t, straight+"restart: {fixed: {attempts: 2, delay: 1s}}\n")
@@ -399,5 +437,87 @@ func TestWithoutStorageRestartsInTheProcessAreExact(t *testing.T) {
 			t.Fatalf("%d restarts, error %v", s.Restarts, err)
 		}
 		equal(t, sorted(w.Target("out").Values()), wantEven(200))
+	})
+}
+
+func TestAStoragePutBackToAnOlderStateIsRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		p.Crash()
+		w.SaveStorage()
+		p = w.Start()
+		fill(feed, 2, 100, 200)
+		time.Sleep(250 * time.Millisecond)
+		p.Crash()
+		w.PutBackStorage()
+		feed.End()
+		_, err := w.Run()
+		if !connectors.IsPermanent(err) || !strings.Contains(err.Error(), "--accept-duplicates") {
+			t.Fatalf("error %v", err)
+		}
+		equal(t, sorted(out.Values()), wantEven(200))
+		w.Options.AcceptDuplicates = true
+		if _, err := w.Run(); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(out.Values()); n <= 100 {
+			t.Errorf("%d rows after duplicates were accepted", n)
+		}
+	})
+}
+
+func TestWhatTheUserAskedToRestoreIsNotForgottenOverAFailedStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		p.Crash()
+		feed.End()
+		w.Options.From = "none"
+		failed := false
+		w.Options.Failpoint = func(name string) {
+			if name == "before-owner-json-file" && !failed {
+				failed = true
+				panic("the storage client has a bug")
+			}
+		}
+		s, err := w.Run()
+		if err != nil || !failed || s.Restarts != 1 {
+			t.Fatalf("%d restarts, error %v", s.Restarts, err)
+		}
+		if s.Counts.Read != 100 || len(out.Values()) != 100 {
+			t.Errorf("%d records read, %d rows: it was to start from none", s.Counts.Read, len(out.Values()))
+		}
+	})
+}
+
+func TestWhereNewSplitsBeginIsSettledOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 1), w.Target("out")
+		fill(feed, 1, 0, 10)
+		p := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		p.Crash()
+		feed.Append(1, `{"n": 1000}`) // a partition that begins, for this source, at what is new
+		feed.StartAtLatest()
+		out.BeforeWrite = func(string) error { return errors.New("target is down") }
+		p = w.Start()
+		time.Sleep(50 * time.Millisecond)
+		feed.Append(1, `{"n": 1002}`)
+		time.Sleep(time.Second)
+		p.Crash()
+		out.BeforeWrite = nil
+		feed.End()
+		if _, err := w.Run(); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, sorted(out.Values()), sorted(append(wantEven(10), `{"n": 1002,"double":2004}`)))
 	})
 }

@@ -101,7 +101,7 @@ func (t *task) runSource(ctx context.Context) error {
 			t.reader.ended = true
 			t.attempt.sourceEnded(t)
 			continue
-		case wait.Err() != nil:
+		case wait.Err() != nil && errors.Is(err, wait.Err()):
 			continue
 		default:
 			return fmt.Errorf("read: %w", err)
@@ -303,7 +303,7 @@ func (t *task) enter(ctx context.Context, b *connectors.Batch, carries []carry) 
 	}
 	t.refused = t.refused[:0]
 	if t.decode == nil {
-		return t.sel, nil
+		return t.eventTime(b, t.sel), nil
 	}
 	rows := t.decode.Decode(b, t.sel, func(row uint16, e *format.SyntaxError) {
 		t.refused = append(t.refused, refusal{row, recordError(b, row, t.chain.name, "decode", e.Error())})
@@ -395,15 +395,20 @@ func (t *task) runReceiver(ctx context.Context) error {
 	defer ticker.Stop()
 	for ctx.Err() == nil {
 		it, sender, ok := t.inbox.take()
-		if !ok {
-			select {
-			case <-t.inbox.ready:
-			case now := <-ticker.C:
-				if err := t.tick(ctx, now); err != nil {
-					return err
-				}
-			case <-ctx.Done():
+		ready := t.inbox.ready
+		if ok {
+			ready = alwaysReady // the clock has its turn under load too
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case now := <-ticker.C:
+			if err := t.tick(ctx, now); err != nil {
+				return err
 			}
+		case <-ready:
+		}
+		if !ok {
 			continue
 		}
 		if err := t.receive(ctx, it, sender); err != nil {
@@ -412,6 +417,13 @@ func (t *task) runReceiver(ctx context.Context) error {
 	}
 	return nil
 }
+
+// alwaysReady never blocks.
+var alwaysReady = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 func (t *task) receive(ctx context.Context, it item, sender int) error {
 	if it.barrier != nil {

@@ -16,6 +16,7 @@ type Feed struct {
 	mu         sync.Mutex
 	partitions [][]connectors.Record
 	bounded    bool
+	latest     bool
 	changed    chan struct{} // closed and made anew at each change
 	failNext   error
 }
@@ -59,6 +60,13 @@ func (f *Feed) Add(partition int, r Record) {
 	}
 	f.partitions[partition] = append(f.partitions[partition], rec)
 	f.notify()
+}
+
+// StartAtLatest makes partitions that are found from now on begin at their end.
+func (f *Feed) StartAtLatest() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.latest = true
 }
 
 // End makes the feed bounded: readers end once they have read what is there.
@@ -120,7 +128,11 @@ func (s *feedSource) Discover(_ context.Context, known []connectors.Split) ([]co
 	defer s.feed.mu.Unlock()
 	var added []connectors.Split
 	for i := len(known); i < len(s.feed.partitions); i++ {
-		added = append(added, splitOf(i))
+		sp := splitOf(i)
+		if s.feed.latest {
+			sp.Offset = int64(len(s.feed.partitions[i]))
+		}
+		added = append(added, sp)
 	}
 	return added, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/spec"
+	"github.com/sluice-etl/sluice/storage"
 	_ "github.com/sluice-etl/sluice/storage/mem" // the worlds' checkpoints
 )
 
@@ -47,9 +48,10 @@ func targetOf(name string) *Target {
 // World is a pipeline with all that is around it and outlives its crashes: feeds,
 // targets and checkpoint storage.
 type World struct {
-	t    testing.TB
-	id   string
-	yaml string
+	t     testing.TB
+	id    string
+	yaml  string
+	saved bool
 	// Options are given to each run; Plan, Log and Stop are set by it.
 	Options pipeline.Options
 }
@@ -90,6 +92,48 @@ func (w *World) Plan() *pipeline.Plan {
 		w.t.Fatalf("the pipeline has faults:\n%s", text.String())
 	}
 	return plan
+}
+
+// SaveStorage keeps a copy of the checkpoint storage, for PutBackStorage.
+func (w *World) SaveStorage() { w.saved = w.copyStorage("checkpoints", "saved") }
+
+// PutBackStorage makes the checkpoint storage what it was at SaveStorage.
+func (w *World) PutBackStorage() {
+	w.t.Helper()
+	if !w.saved {
+		w.t.Fatal("no storage is saved")
+	}
+	w.copyStorage("saved", "checkpoints")
+}
+
+func (w *World) copyStorage(from, to string) bool {
+	w.t.Helper()
+	ctx := context.Background()
+	src, err := storage.Open("mem://" + w.id + from)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	dst, err := storage.Open("mem://" + w.id + to)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	clear := func(f storage.FS) error {
+		dirs, err := f.Dirs(ctx, "")
+		for _, d := range dirs {
+			err = errors.Join(err, f.RemoveAll(ctx, d))
+		}
+		return err
+	}
+	files, err := src.List(ctx, "")
+	err = errors.Join(err, clear(dst))
+	for _, info := range files {
+		data, readErr := storage.ReadFile(ctx, src, info.Name, 1<<30)
+		err = errors.Join(err, readErr, storage.WriteFile(ctx, dst, info.Name, data))
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return true
 }
 
 // errCrash is the cause of a context that ends as a crash would end a process.
