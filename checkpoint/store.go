@@ -59,7 +59,7 @@ func NewStore(f storage.FS, pipeline string, opts StoreOptions) (*Store, error) 
 	if opts.Failpoint == nil {
 		opts.Failpoint = func(string) {}
 	}
-	return &Store{fs: f, pipeline: pipeline, opts: opts, log: opts.Log.With("pipeline", pipeline)}, nil
+	return &Store{fs: f, pipeline: pipeline, opts: opts, log: opts.Log}, nil
 }
 
 // URL is the address of a name in the store, as -s takes it.

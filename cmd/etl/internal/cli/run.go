@@ -8,6 +8,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"text/tabwriter"
@@ -128,7 +129,11 @@ func (a *app) report(results []result) error {
 			worst.code, worst.err = code, r.err
 		}
 		if r.err != nil && !a.json {
-			_, _ = fmt.Fprintf(a.err, "error: pipeline %s: %v\n", r.Pipeline, r.err)
+			text := r.err.Error()
+			if name := "pipeline " + r.Pipeline; !strings.HasPrefix(text, name) {
+				text = name + ": " + text
+			}
+			_, _ = fmt.Fprintln(a.err, "error:", text)
 		}
 		if err := a.printResult(r); err != nil {
 			return err
