@@ -57,7 +57,7 @@ func ParseDuration(s string) (time.Duration, error) {
 		return parseGoDuration(s, s)
 	}
 	n, err := strconv.ParseFloat(days, 64)
-	if err != nil || math.Abs(n) > 100000 || days == "" {
+	if err != nil || !(math.Abs(n) <= 100000) {
 		return 0, durationError(s)
 	}
 	d := time.Duration(n * 24 * float64(time.Hour))
@@ -65,6 +65,9 @@ func ParseDuration(s string) (time.Duration, error) {
 		return d, nil
 	}
 	r, err := parseGoDuration(rest, s)
+	if math.Signbit(n) {
+		r = -r
+	}
 	return d + r, err
 }
 
@@ -118,7 +121,7 @@ func ParseByteSize(s string) (ByteSize, error) {
 		}
 	}
 	f, err := strconv.ParseFloat(num, 64)
-	if err != nil || f < 0 || f*float64(unit) > math.MaxInt64/2 {
+	if err != nil || !(f >= 0 && f*float64(unit) <= math.MaxInt64/2) {
 		return 0, fmt.Errorf("%q is no size: write it like 512KiB, 64MiB or 10MB", s)
 	}
 	return ByteSize(f * float64(unit)), nil

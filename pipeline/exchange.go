@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
@@ -105,19 +106,13 @@ func (x *localExchange) add(ctx context.Context, l *lane, p *port, b *connectors
 	out := p.batch
 	src := &b.Records[row]
 	rec := connectors.Record{Origin: src.Origin, Offset: src.Offset, Time: src.Time}
-	if value != nil {
-		rec.Value = out.Arena.Copy(value)
-		if rec.Value == nil {
-			rec.Value = []byte{}
-		}
-	}
-	if src.Key != nil {
-		rec.Key = out.Arena.Copy(src.Key)
-	}
+	rec.Value = copied(&out.Arena, value)
+	rec.Key = copied(&out.Arena, src.Key)
 	if len(src.Headers) > 0 {
 		rec.Headers = make([]connectors.Header, len(src.Headers))
 		for i, h := range src.Headers {
-			rec.Headers[i] = connectors.Header{Key: h.Key, Value: out.Arena.Copy(h.Value)}
+			rec.Headers[i] = connectors.Header{Key: strings.Clone(h.Key), Value: copied(&out.Arena, h.Value)}
+			p.bytes += len(h.Key) + len(h.Value)
 		}
 	}
 	out.Records = append(out.Records, rec)
@@ -134,6 +129,17 @@ func (x *localExchange) add(ctx context.Context, l *lane, p *port, b *connectors
 		return x.flushPort(ctx, l, p)
 	}
 	return nil
+}
+
+// copied is a copy of b in an arena; null and empty stay what they are.
+func copied(a *connectors.Arena, b []byte) []byte {
+	switch {
+	case b == nil:
+		return nil
+	case len(b) == 0:
+		return []byte{}
+	}
+	return a.Copy(b)
 }
 
 // keep copies what a value borrows into an arena.

@@ -83,6 +83,27 @@ func TestHashExchangeSendsEachKeyToOneReceiverInOrder(t *testing.T) {
 	}
 }
 
+func TestNullAndEmptyStayApartOverAnExchange(t *testing.T) {
+	in := newInbox(1, 1<<20)
+	x, e := hashExchange(t, 0, []*inbox{in})
+	x.edges[e].choose = nil
+	b := &connectors.Batch{Records: []connectors.Record{
+		{Key: []byte{}, Headers: []connectors.Header{{Key: "null"}, {Key: "empty", Value: []byte{}}, {Key: "x", Value: []byte("1")}}},
+		{Value: []byte{}},
+	}}
+	if err := x.send(context.Background(), e, b, []uint16{0, 1}); err != nil {
+		t.Fatal(err)
+	}
+	it, _, _ := in.take()
+	got := it.batch.Records
+	if got[0].Value != nil || got[0].Key == nil || got[1].Value == nil || got[1].Key != nil {
+		t.Errorf("got %#v", got)
+	}
+	if h := got[0].Headers; h[0].Value != nil || h[1].Value == nil || string(h[2].Value) != "1" {
+		t.Errorf("headers %#v", h)
+	}
+}
+
 func TestARowWithoutAReceiverGoesToOnError(t *testing.T) {
 	x, e := hashExchange(t, 0, []*inbox{newInbox(1, 1<<20)})
 	b, sel := keyed("")

@@ -116,14 +116,16 @@ func (r *runner) refuse(ctx context.Context, survey *checkpoint.Survey, req chec
 	return r.fits(o.Meta, true)
 }
 
-// takeGeneration makes this process the owner.
+// takeGeneration makes this process the owner. A try that failed leaves the
+// generation that it has: with it the next try knows whom to give way to.
 func (r *runner) takeGeneration(ctx context.Context, survey *checkpoint.Survey) (err error) {
-	g := r.generation
-	if g == 0 {
+	var g uint64
+	if r.generation == 0 || r.unsure { // the one after its own may be its own too
 		g, err = r.store.TakeNext(ctx, survey)
 	} else {
-		g, err = r.store.TakeAfter(ctx, g)
+		g, err = r.store.TakeAfter(ctx, r.generation)
 	}
+	r.unsure = err != nil && !errors.Is(err, connectors.ErrFenced)
 	switch {
 	case err == nil:
 		r.generation = g

@@ -142,6 +142,58 @@ func TestAFailingSourceRestartsFromTheLastCheckpoint(t *testing.T) {
 	})
 }
 
+// interrupted is a source whose only read fails when it is told to stop waiting.
+type interrupted struct{ reads *atomic.Int64 }
+
+func init() {
+	connectors.RegisterSource(connectors.SourceSpec{
+		Name: "interrupted", Doc: "Fails once, while a read is interrupted.", NewConfig: func() any { return &struct{}{} },
+		New:     func(any) (connectors.Source, error) { return interrupted{new(atomic.Int64)}, nil },
+		Bounded: func(any) bool { return false },
+	})
+}
+
+func (i interrupted) Splits(context.Context, []connectors.Split) ([]connectors.Split, error) {
+	return []connectors.Split{{ID: "a", Until: -1}}, nil
+}
+func (i interrupted) Discover(context.Context, []connectors.Split) ([]connectors.Split, error) {
+	return nil, nil
+}
+func (i interrupted) Reader(connectors.ReaderEnv, []connectors.Split) (connectors.Reader, error) {
+	return i, nil
+}
+func (i interrupted) Committed(context.Context, []connectors.Split) error { return nil }
+func (i interrupted) Close() error                                        { return nil }
+func (i interrupted) Add([]connectors.Split) error                        { return nil }
+func (i interrupted) Position(int, int64) connectors.Split {
+	return connectors.Split{ID: "a", Until: -1}
+}
+func (i interrupted) Poll(ctx context.Context) (*connectors.Batch, error) {
+	<-ctx.Done()
+	if i.reads.Add(1) == 1 {
+		return nil, connectors.Permanent(errors.New("the offset is gone"))
+	}
+	return nil, ctx.Err()
+}
+
+func TestAnErrorOfAnInterruptedReadCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, `
+pipeline: interrupted
+parallelism: 1
+source: {interrupted: {}}
+sink: {collect: {name: TARGET-out}}
+checkpoint: {storage: STORAGE, interval: 1h}
+`)
+		p := w.Start()
+		time.Sleep(time.Minute)
+		s, err := p.Stop()
+		if !connectors.IsPermanent(err) {
+			t.Errorf("outcome %s, error %v", s.Outcome, err)
+		}
+	})
+}
+
 func TestAFailingWriteRestartsAndCommitsOfACompletedCheckpointAreFinished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := pipelinetest.New(t, straight)
@@ -237,6 +289,45 @@ func TestTheNewerOfTwoProcessesCommitsAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		equal(t, sorted(out.Values()), wantEven(200))
+	})
+}
+
+func TestAProcessThatSleptWhileItStartedTakesNothingFromTheNewerOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		asleep, awake := make(chan struct{}), make(chan struct{})
+		w.Options.Failpoint = func(name string) {
+			if name == "after-owner-json-file" {
+				close(asleep)
+				<-awake
+			}
+		}
+		older := w.Start()
+		<-asleep
+		w.Options.Failpoint = nil
+		down := make(chan struct{})
+		out.BeforeCommit = func(connectors.CheckpointID) error {
+			select {
+			case <-down:
+				return nil
+			default:
+				return errors.New("target is down")
+			}
+		}
+		newer := w.Start()
+		time.Sleep(time.Second)
+		close(awake)
+		if _, err := older.Wait(); !errors.Is(err, connectors.ErrFenced) {
+			t.Errorf("the older process ended with %v", err)
+		}
+		close(down)
+		feed.End()
+		if _, err := newer.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, sorted(out.Values()), wantEven(100))
 	})
 }
 
@@ -380,6 +471,29 @@ func TestAPanicRestartsThePipeline(t *testing.T) {
 	})
 }
 
+func TestAPanicOfACommitRestartsThePipeline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, once := w.Feed("in", 2), false
+		w.Target("out").BeforeCommit = func(connectors.CheckpointID) error {
+			if !once {
+				once = true
+				panic("a bug")
+			}
+			return nil
+		}
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(10 * time.Second)
+		feed.End()
+		s, err := p.Wait()
+		if err != nil || s.Restarts != 1 {
+			t.Fatalf("%d restarts, error %v", s.Restarts, err)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantEven(100))
+	})
+}
+
 func TestNewPartitionsAreFoundWhileRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := pipelinetest.New(t, straight)
@@ -401,6 +515,46 @@ func TestNewPartitionsAreFoundWhileRunning(t *testing.T) {
 		}
 		want := append(wantEven(10), `{"n": 1000,"double":2000}`, `{"n": 1002,"double":2004}`)
 		equal(t, sorted(out.Values()), sorted(want))
+	})
+}
+
+func TestAnEventTimeThatReadsNoFieldIsTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, `
+pipeline: event-time
+source: {feed: {name: FEED-in}, timestamp: meta.offset * 1000 + 60000}
+sink: {collect: {name: TARGET-out, key: string(meta.timestamp)}}
+checkpoint: {storage: STORAGE, interval: 100ms}
+`)
+		feed := w.Feed("in", 1)
+		fill(feed, 1, 0, 2)
+		feed.End()
+		if _, err := w.Run(); err != nil {
+			t.Fatal(err)
+		}
+		var keys []string
+		for _, r := range w.Target("out").Rows() {
+			keys = append(keys, r.Key)
+		}
+		equal(t, keys, []string{"1970-01-01T00:01:00Z", "1970-01-01T00:01:01Z"})
+	})
+}
+
+func TestStopEndsABoundedInputWhoseLastCommitCannotBeProven(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, strings.Replace(straight, "interval: 100ms", "interval: 1h", 1))
+		feed, out := w.Feed("in", 2), w.Target("out")
+		out.BeforeCommit = func(connectors.CheckpointID) error { return errors.New("target is down") }
+		fill(feed, 2, 0, 100)
+		feed.End()
+		w.Options.Grace = 10 * time.Second
+		p := w.Start()
+		time.Sleep(time.Minute)
+		asked := time.Now()
+		s, err := p.Stop()
+		if err != nil || s.Outcome != pipeline.Stopped || time.Since(asked) > 11*time.Second {
+			t.Errorf("outcome %s after %s, error %v", s.Outcome, time.Since(asked), err)
+		}
 	})
 }
 

@@ -115,6 +115,7 @@ type runner struct {
 	log        *slog.Logger
 	store      *checkpoint.Store
 	generation uint64 // 0 until one was taken
+	unsure     bool   // a later one may have been taken too: the outcome is unknown
 	chosen     bool   // what the user asked for is restored, and recorded
 	job        string
 	restarts   restarts

@@ -69,7 +69,8 @@ func (c *committer) publish(ctx context.Context, f storage.Staged) error {
 	case errors.Is(err, fs.ErrNotExist):
 		return c.published(ctx, f)
 	case errors.Is(err, fs.ErrExist):
-		return c.replaces(ctx, f)
+		// Names are never used twice, so it is somebody else's.
+		return connectors.Permanent(fmt.Errorf("another file of that name is in folder %s: move it away and start again: %w", c.fs.URL(), err))
 	}
 	return err
 }
@@ -84,20 +85,6 @@ func (c *committer) published(ctx context.Context, f storage.Staged) error {
 		c.env.Log.Warn("a published file has another size than was written: something has changed it", "file", f.Name, "folder", c.fs.URL(), "size", info.Size, "written", f.Size)
 	}
 	return err
-}
-
-// replaces handles a file that is staged and visible. Names are never used twice,
-// so one of the same size is the same file, whose publication was cut short.
-func (c *committer) replaces(ctx context.Context, f storage.Staged) error {
-	info, err := c.fs.Stat(ctx, f.Name)
-	if err != nil {
-		return err
-	}
-	if info.Size != f.Size {
-		return connectors.Permanent(fmt.Errorf("another file of that name, with %d bytes where %d were written, is in folder %s: move it away and start again: %w",
-			info.Size, f.Size, c.fs.URL(), fs.ErrExist))
-	}
-	return c.fs.Discard(ctx, f)
 }
 
 // Witness is none: a folder of files keeps no mark of its own.

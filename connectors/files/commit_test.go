@@ -43,37 +43,43 @@ func TestAFileThatAReaderTookIsLoggedAndDone(t *testing.T) {
 	if err := b.sink.fs.Remove(t.Context(), b.visible()...); err != nil {
 		t.Fatal(err)
 	}
-	if err := commit(t.Context(), c, true); err != nil || !strings.Contains(b.logged.String(), "p-s-g5-1-0-1.jsonl") {
+	if err := commit(t.Context(), c, true); err != nil || !strings.Contains(b.logged.String(), "p-s-g5-1-0-1-0a1b2c.jsonl") {
 		t.Errorf("when it was taken: %v, logged %s", err, b.logged.String())
 	}
 }
 
 func TestAForeignFileOfThatNameStopsThePipeline(t *testing.T) {
-	for _, c := range []struct {
-		name, text string
-		permanent  bool
-	}{
-		{"of another size", "somebody's\n", true},
-		{"of the same size, from a publication cut short", "1\n", false},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			b := newBench(t, mem.New(), nil)
-			com := prepared(b, "1")
-			if err := storage.WriteFile(t.Context(), b.sink.fs, "p-s-g5-1-0-1.jsonl", []byte(c.text)); err != nil {
-				t.Fatal(err)
-			}
-			err := b.sink.Committer().Commit(t.Context(), com, false)
-			if c.permanent != (connectors.IsPermanent(err) && errors.Is(err, fs.ErrExist)) {
-				t.Errorf("got %v", err)
-			}
-			if got := b.lines(); !slices.Equal(got, []string{strings.TrimSpace(c.text)}) {
-				t.Errorf("the file is now %q", got)
-			}
-			staged, err := b.sink.fs.Staged(t.Context(), "")
-			if err != nil || len(staged) != map[bool]int{true: 1}[c.permanent] {
-				t.Errorf("staged %+v, %v", staged, err)
-			}
-		})
+	for _, text := range []string{"somebody's", "2"} {
+		b := newBench(t, mem.New(), nil)
+		com := prepared(b, "1")
+		if err := storage.WriteFile(t.Context(), b.sink.fs, "p-s-g5-1-0-1-0a1b2c.jsonl", []byte(text+"\n")); err != nil {
+			t.Fatal(err)
+		}
+		err := b.sink.Committer().Commit(t.Context(), com, false)
+		if !connectors.IsPermanent(err) || !errors.Is(err, fs.ErrExist) {
+			t.Errorf("got %v", err)
+		}
+		if got := b.lines(); !slices.Equal(got, []string{text}) {
+			t.Errorf("the file is now %q", got)
+		}
+		staged, err := b.sink.fs.Staged(t.Context(), "")
+		if err != nil || len(staged) != 1 {
+			t.Errorf("staged %+v, %v", staged, err)
+		}
+	}
+}
+
+func TestRunsWhoseGenerationsBeginAnewShareAFolder(t *testing.T) {
+	store := mem.New()
+	for i, v := range []string{"1", "2"} {
+		b := newBench(t, store, nil)
+		b.sink.run = newRun()
+		if err := b.sink.Committer().Commit(t.Context(), prepared(b, v), false); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.lines(); len(got) != i+1 {
+			t.Errorf("the folder holds %q", got)
+		}
 	}
 }
 
@@ -94,15 +100,15 @@ func TestRevokeTakesOnlyOlderFilesOfThisSinkThatNothingHolds(t *testing.T) {
 	b := newBench(t, mem.New(), nil) // pipeline p, sink s, generation 5
 	store := b.sink.fs
 	for _, name := range []string{
-		"p-s-g5-1-0-1.jsonl", "p-s-g6-1-0-1.jsonl", // this and a newer owner's
-		"p-s2-g1-1-0-1.jsonl", "p2-s-g1-1-0-1.jsonl", "q-p-s-g1-1-0-1.jsonl", // other sinks and pipelines
-		"p-s-g1.jsonl", "p-s-gx-1-0-1.jsonl", "p-s-g1-1-0-1", "sub/p-s-g1-1-0-1.jsonl", "other", // not of this form
+		"p-s-g5-1-0-1-0a1b2c.jsonl", "p-s-g6-1-0-1-0a1b2c.jsonl", // this and a newer owner's
+		"p-s2-g1-1-0-1-0a1b2c.jsonl", "p2-s-g1-1-0-1-0a1b2c.jsonl", "q-p-s-g1-1-0-1-0a1b2c.jsonl", // other sinks and pipelines
+		"p-s-g1.jsonl", "p-s-gx-1-0-1-0a1b2c.jsonl", "p-s-g1-1-0-1-0a1b2c", "sub/p-s-g1-1-0-1-0a1b2c.jsonl", "other", // not of this form
 	} {
 		stage(t, store, name)
 	}
-	held := stage(t, store, "p-s-g3-9-0-1.jsonl")
-	stage(t, store, "p-s-g4-10-0-1.jsonl")
-	stage(t, store, "p-s-g4-10-1-2.jsonl.gz")
+	held := stage(t, store, "p-s-g3-9-0-1-0a1b2c.jsonl")
+	stage(t, store, "p-s-g4-10-0-1-0a1b2c.jsonl")
+	stage(t, store, "p-s-g4-10-1-2-0a1b2c.jsonl.gz")
 	before, err := store.Staged(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
@@ -129,14 +135,14 @@ func TestRevokeTakesOnlyOlderFilesOfThisSinkThatNothingHolds(t *testing.T) {
 			gone = append(gone, s.Name)
 		}
 	}
-	if !slices.Equal(gone, []string{"p-s-g4-10-0-1.jsonl", "p-s-g4-10-1-2.jsonl.gz"}) {
+	if !slices.Equal(gone, []string{"p-s-g4-10-0-1-0a1b2c.jsonl", "p-s-g4-10-1-2-0a1b2c.jsonl.gz"}) {
 		t.Errorf("revoked %q", gone)
 	}
 }
 
 func TestRevokeStopsWhereACommittableCannotBeRead(t *testing.T) {
 	b := newBench(t, mem.New(), nil)
-	stage(t, b.sink.fs, "p-s-g3-9-0-1.jsonl")
+	stage(t, b.sink.fs, "p-s-g3-9-0-1-0a1b2c.jsonl")
 	keep := []connectors.Committable{{Committer: "file/s", Data: json.RawMessage(`[]`)}}
 	if err := b.sink.Committer().Revoke(t.Context(), keep); !connectors.IsPermanent(err) {
 		t.Errorf("got %v", err)
@@ -152,7 +158,7 @@ func TestNoTwoSinksShareAName(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		p, q := label.Draw(t, "pipeline"), label.Draw(t, "other pipeline")
 		s, r := sink.Draw(t, "sink"), sink.Draw(t, "other sink")
-		name := fileName(namePrefix(p, s), 12, 3, 4, 5, extPlain)
+		name := fileName(namePrefix(p, s), 12, 3, 4, 5, newRun(), extPlain)
 		if g, ok := nameGeneration(namePrefix(p, s), name); !ok || g != 12 {
 			t.Fatalf("%s is not recognised by its own sink", name)
 		}

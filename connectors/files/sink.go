@@ -24,7 +24,8 @@ type Sink struct {
 	env            connectors.SinkEnv
 	files          connectors.CheckpointFiles // of the restored checkpoint
 	prefix         string
-	readable       bool // staged files can be read while they are written
+	run            string // what its files are named by, besides the generation
+	readable       bool   // staged files can be read while they are written
 	restored       []*openPart
 	restoredNumber uint64
 
@@ -55,7 +56,7 @@ func NewSink(c SinkConfig) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Sink{config: c, fs: f, now: time.Now}, nil
+	return &Sink{config: c, fs: f, now: time.Now, run: newRun()}, nil
 }
 
 // Guarantee is exactly_once.

@@ -77,7 +77,7 @@ func sortNames(names []string) {
 	})
 }
 
-var nameParts = regexp.MustCompile(`-g(\d+)-(\d+)-(\d+)-(\d+)\.`)
+var nameParts = regexp.MustCompile(`-g(\d+)-(\d+)-(\d+)-(\d+)-`)
 
 func nameOrder(name string) (key [4]int) {
 	m := nameParts.FindStringSubmatch(name)

@@ -83,7 +83,7 @@ func (w *writer) adopt(o *openPart) {
 
 func (w *writer) nextName(ext string) string {
 	w.seq++
-	return fileName(w.sink.prefix, w.sink.generation(), w.number, w.subtask, w.seq, ext)
+	return fileName(w.sink.prefix, w.sink.generation(), w.number, w.subtask, w.seq, w.sink.run, ext)
 }
 
 // Write appends each row as a line; the encoder has made sure that it is one.

@@ -43,6 +43,7 @@ func newBench(t *testing.T, store storage.FS, change func(*SinkConfig)) *bench {
 	}
 	b := &bench{t: t, sink: s, clock: time.Unix(1700000000, 0)}
 	s.fs, s.now = store, func() time.Time { return b.clock }
+	s.run = "0a1b2c"
 	if err := s.Open(t.Context(), connectors.SinkEnv{
 		Log: slog.New(slog.NewTextHandler(&b.logged, nil)), Pipeline: "p", Name: "s", Subtasks: 1,
 		Generation: func() uint64 { return 5 }, Interval: 10 * time.Second,
@@ -148,7 +149,7 @@ func TestFileAppearsWithTheLastCheckpointWithinItsAge(t *testing.T) {
 			t.Fatalf("%d files after %d s", got, at)
 		}
 	}
-	if name := b.visible()[0]; name != "p-s-g5-1-0-1.jsonl" {
+	if name := b.visible()[0]; name != "p-s-g5-1-0-1-0a1b2c.jsonl" {
 		t.Errorf("it is called %s", name)
 	}
 }

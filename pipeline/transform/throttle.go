@@ -17,8 +17,8 @@ type ThrottleConfig struct {
 
 // Validate wants a rate.
 func (c *ThrottleConfig) Validate() error {
-	if c.Records < 0 {
-		return &connectors.FieldError{Key: "records_per_second", Msg: "a rate is above 0"}
+	if !(c.Records >= 0 && c.Records <= 1e9) {
+		return &connectors.FieldError{Key: "records_per_second", Msg: "a rate is above 0 and at most 1e9"}
 	}
 	if c.Records == 0 && c.Bytes == 0 {
 		return errors.New("it needs records_per_second or bytes_per_second")

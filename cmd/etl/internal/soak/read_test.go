@@ -77,7 +77,7 @@ func (c *check) readTopic(t *testing.T, topic string) {
 	}
 }
 
-var fileName = regexp.MustCompile(`-g(\d+)-(\d+)-(\d+)-(\d+)\.[a-z]+$`)
+var fileName = regexp.MustCompile(`-g(\d+)-(\d+)-(\d+)-(\d+)-[0-9a-f]{6}\.[a-z]+$`)
 
 // readFiles reads all visible files below dir in the order of their names'
 // generation, checkpoint, subtask and sequence.

@@ -1,0 +1,93 @@
+package pipeline_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/sluice-etl/sluice/pipeline"
+	"github.com/sluice-etl/sluice/pipeline/pipelinetest"
+	"github.com/sluice-etl/sluice/storage"
+	"github.com/sluice-etl/sluice/storage/mem"
+	"github.com/sluice-etl/sluice/storage/storagetest"
+)
+
+// flaky are the storages of scheme flaky, by host: in memory, with faults.
+var flaky sync.Map
+
+func init() {
+	storage.Register("flaky", func(u *url.URL) (storage.FS, error) {
+		f, _ := flaky.LoadOrStore(u.Host, storagetest.Faulty(mem.New(), 1))
+		return f.(storage.FS), nil
+	})
+}
+
+// faults sets what fails of the storage of a test.
+func faults(t *testing.T, name string, rules ...storagetest.Rule) {
+	t.Helper()
+	f, err := storage.Open("flaky://" + name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.(*storagetest.FaultyFS).Set(rules...)
+}
+
+func on(name string) string { return strings.Replace(straight, "STORAGE", "flaky://"+name, 1) }
+
+func TestWhatWasAskedForIsKeptWhenAGenerationCannotBeTaken(t *testing.T) {
+	claim := func(nth int, e storagetest.Effect) storagetest.Rule {
+		return storagetest.Rule{Op: storagetest.OpClaim, Glob: "owner-*", Nth: nth, Effect: e}
+	}
+	for name, rules := range map[string][]storagetest.Rule{
+		"not-taken": {claim(0, storagetest.FailBefore)},
+		"unknown":   {claim(1, storagetest.FailAfter), claim(0, storagetest.FailBefore)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := pipelinetest.New(t, on(name))
+				feed, out := w.Feed("in", 2), w.Target("out")
+				fill(feed, 2, 0, 100)
+				w.Options.From = "none"
+				p := w.Start()
+				time.Sleep(250 * time.Millisecond)
+				faults(t, name, rules...)
+				feed.FailNext(errors.New("connection reset"))
+				time.Sleep(5 * time.Second)
+				faults(t, name)
+				time.Sleep(5 * time.Minute)
+				feed.End()
+				s, err := p.Wait()
+				if err != nil || s.Outcome != pipeline.Finished {
+					t.Fatalf("outcome %s, error %v", s.Outcome, err)
+				}
+				// A start from none again would publish everything twice.
+				equal(t, sorted(out.Values()), wantEven(100))
+			})
+		})
+	}
+}
+
+func TestAStartFromNoneIsNotForgottenWhenItsFirstTryFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, on("first-try"))
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(time.Second)
+		if _, err := p.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		feed.End()
+		w.Options.From = "none"
+		faults(t, "first-try", storagetest.Rule{Op: storagetest.OpCreate, Glob: "owner-2.json"})
+		s, err := w.Run()
+		if err != nil || s.Counts.Read != 100 {
+			t.Fatalf("%d read, error %v", s.Counts.Read, err)
+		}
+		equal(t, sorted(out.Values()), sorted(append(wantEven(100), wantEven(100)...)))
+	})
+}
