@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,8 +39,9 @@ type Restore struct {
 	NewJob     bool
 	NextNumber uint64
 	ChosenBy   Chooser
-	Foreign    bool // of another pipeline or another storage
-	Committed  bool // every commit of it was proven
+	Origin     string // of the pipeline's folder, see Owner
+	Foreign    bool   // of another pipeline or another storage
+	Committed  bool   // every commit of it was proven
 	// Skipped are the newer checkpoints that were not taken, and why.
 	Skipped []Skipped
 }
@@ -53,7 +55,7 @@ type Skipped struct {
 
 // Owner is the record of the choice, for WriteOwner.
 func (r *Restore) Owner() Owner {
-	o := Owner{Job: r.Job, ChosenBy: r.ChosenBy}
+	o := Owner{Job: r.Job, ChosenBy: r.ChosenBy, Origin: r.Origin}
 	if r.Meta != nil {
 		id := r.Meta.ID()
 		o.RestoredPath, o.RestoredJob, o.Restored, o.Foreign = r.Path, r.Meta.Job, &id, r.Foreign
@@ -88,6 +90,14 @@ func (s *Store) Check(ctx context.Context, sv *Survey, req Request) error {
 // Choose decides what a start goes on from and verifies every byte of it. The survey
 // must be one taken after this process took its generation. It writes nothing.
 func (s *Store) Choose(ctx context.Context, sv *Survey, req Request) (*Restore, error) {
+	r, err := s.choose(ctx, sv, req)
+	if err == nil {
+		r.Origin = cmp.Or(sv.Origin(), NewJobID())
+	}
+	return r, err
+}
+
+func (s *Store) choose(ctx context.Context, sv *Survey, req Request) (*Restore, error) {
 	switch req.From {
 	case FromNone:
 		return &Restore{Job: NewJobID(), NewJob: true, NextNumber: 1, ChosenBy: ByUser}, nil

@@ -28,7 +28,11 @@ type Owner struct {
 	Restored     *ID    `json:"restored,omitempty"`
 	// Foreign says that the restored checkpoint is another pipeline's, or from another
 	// storage: its generation is none of this pipeline's.
-	Foreign  bool      `json:"foreign,omitempty"`
+	Foreign bool `json:"foreign,omitempty"`
+	// Origin is the same in all owners of a pipeline's folder: the random name that
+	// the first of them gave it, so that what sinks hold can be told from that of
+	// another folder whose generations and numbers are the same.
+	Origin   string    `json:"origin"`
 	ChosenBy Chooser   `json:"chosen_by"`
 	Time     time.Time `json:"time"`
 	Host     string    `json:"host"`

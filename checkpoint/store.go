@@ -95,6 +95,16 @@ type Survey struct {
 	endedErr   error
 }
 
+// Origin is what the owners call the pipeline's folder; empty before the first.
+func (sv *Survey) Origin() string {
+	for _, g := range sv.Owners.generations() {
+		if o := sv.Owners[g]; o.Origin != "" {
+			return o.Origin
+		}
+	}
+	return ""
+}
+
 // Found is one checkpoint's folder.
 type Found struct {
 	Job       string

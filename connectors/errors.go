@@ -76,6 +76,9 @@ var (
 	ErrFenced = errors.New("fenced by a newer process")
 	// ErrNoWitness says that the target keeps no mark of the last commit.
 	ErrNoWitness = errors.New("the target keeps no witness")
+	// ErrForeignWitness says that the mark in the target is that of another pipeline,
+	// or of this one with another checkpoint storage.
+	ErrForeignWitness = errors.New("another pipeline or checkpoint storage has committed here")
 	// ErrMissingOffset says that a position to go on from is not there any more.
 	ErrMissingOffset = errors.New("offset is not available")
 )

@@ -184,6 +184,10 @@ type SinkEnv struct {
 	Subtasks int
 	// Generation is the process's own, once it has one; sinks read it at Start.
 	Generation func() uint64
+	// Origin tells the pipeline's checkpoint storage from any other: a random name
+	// kept with it from its first owner on. A witness of another origin proves
+	// nothing. It is empty before a first owner of the storage has chosen.
+	Origin func() string
 	// Slots is how many checkpoints can be prepared and not yet committed at once.
 	Slots int
 	// Shared gives one object to all sinks of the pipeline that ask for it under

@@ -26,6 +26,7 @@ type attempt struct {
 	log         *slog.Logger
 	parallelism int
 	generation  atomic.Uint64
+	origin      atomic.Value // string, see connectors.SinkEnv
 
 	sources []*sourceRun
 	sinks   map[string]*sinkRun
@@ -127,7 +128,7 @@ func (a *attempt) openSinks(ctx context.Context) error {
 		run := a.sinks[s.spec.Name]
 		env := connectors.SinkEnv{
 			Log: a.log.With("sink", s.spec.Name), Pipeline: a.plan.Spec.Name, Name: s.spec.Name,
-			Subtasks: s.writers * a.parallelism, Generation: a.generation.Load, Slots: slots,
+			Subtasks: s.writers * a.parallelism, Generation: a.generation.Load, Origin: a.originName, Slots: slots,
 			Shared: a.shared.get, Encoding: "json", Budget: a.opts.sinkBudget(len(a.plan.sinks)),
 			Interval: cp.Interval, Failpoint: a.opts.Failpoint,
 		}
@@ -140,6 +141,11 @@ func (a *attempt) openSinks(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (a *attempt) originName() string {
+	name, _ := a.origin.Load().(string)
+	return name
 }
 
 // startSinks hands the sinks what they left in the restored checkpoint.

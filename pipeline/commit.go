@@ -96,6 +96,8 @@ func (c *committers) behind(ctx context.Context, owners checkpoint.Lineage, r *c
 			if replacing { // what cannot be read counts as published
 				return id + " may have published the later one", nil
 			}
+		case errors.Is(err, connectors.ErrForeignWitness):
+			return fmt.Sprintf("%s: %v", id, err), nil
 		case err != nil:
 			return "", fmt.Errorf("read the witness of %s: %w", id, err)
 		case !ok || owners.LeftBehind(w):

@@ -142,6 +142,7 @@ func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request)
 	if err != nil {
 		return nil, nil, err
 	}
+	a.origin.Store(survey.Origin())
 	req.Behind = func(ctx context.Context, id checkpoint.ID) (string, error) {
 		return a.commits.behind(ctx, survey.Owners, &id, true)
 	}
@@ -162,6 +163,7 @@ func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request)
 		return nil, nil, err
 	}
 	r.job, r.chosen = restore.Job, true
+	a.origin.Store(restore.Origin)
 	if restore.Meta != nil {
 		r.log.Info("restoring", "checkpoint", restore.Path, "number", restore.Meta.Number, "job", restore.Job, "generation", r.generation)
 	} else {
@@ -300,7 +302,8 @@ func (r *runner) unlessFenced(ctx context.Context, err error) error {
 	if owner := r.store.CheckOwner(ctx, r.generation); owner != nil {
 		return owner
 	}
-	return fmt.Errorf("the sink says that it is fenced, but no newer process has taken the pipeline over: %s", err.Error())
+	return fmt.Errorf("the sink says that it is fenced, but no newer process has taken the pipeline over here: "+
+		"is a pipeline of the same name or prefix at work elsewhere? %s", err.Error())
 }
 
 // runTasks runs the tasks and ends the job when its input has ended.

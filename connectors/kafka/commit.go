@@ -193,7 +193,7 @@ func stateOf(desc kadm.DescribedTransaction, found bool, d *txnData) txnStatus {
 // only as long as it would have been kept.
 func (t *txnSet) verdict(what string, c connectors.Committable, d *txnData, w witness, seen, restored bool) error {
 	const margin = time.Hour
-	newer := seen && w.Generation > c.Checkpoint.Generation
+	newer := seen && (w.foreign || w.Generation > c.Checkpoint.Generation)
 	expired := !seen && t.now().After(d.Prepared.Add(d.WitnessKept-margin))
 	switch {
 	case newer || expired:
@@ -208,7 +208,11 @@ func describeWitness(w witness, seen bool) string {
 	if !seen {
 		return "not on record"
 	}
-	return fmt.Sprintf("checkpoint %d of generation %d", w.Number, w.Generation)
+	text := fmt.Sprintf("checkpoint %d of generation %d", w.Number, w.Generation)
+	if w.foreign {
+		text += fmt.Sprintf(" of pipeline %s with another checkpoint storage, which uses the same transactional_id_prefix", w.Pipeline)
+	}
+	return text
 }
 
 // Witness implements connectors.Committer. A commit that the cluster has accepted
@@ -223,6 +227,10 @@ func (t *txnSet) Witness(ctx context.Context) (connectors.CheckpointID, bool, er
 		}
 		return err
 	})
+	if err == nil && ok && w.foreign {
+		return connectors.CheckpointID{}, false, connectors.Permanent(fmt.Errorf("%w: the last commit under the prefix %s is %s",
+			connectors.ErrForeignWitness, t.prefix, describeWitness(w, true)))
+	}
 	return w.CheckpointID, ok, err
 }
 

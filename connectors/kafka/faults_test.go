@@ -449,3 +449,30 @@ func TestRecordsOfTwoCheckpointsKeepTheirOrderWhileTheBrokerRefusesTheFirst(t *t
 		t.Errorf("the topic holds %q", got)
 	}
 }
+
+func TestAWitnessOfAnotherCheckpointStorageProvesNothing(t *testing.T) {
+	_, brokers := fake(t)
+	out := topic(t, brokers, 1, nil)
+	from := func(origin string) func(*SinkConfig, *connectors.SinkEnv) {
+		return func(_ *SinkConfig, env *connectors.SinkEnv) { env.Origin = func() string { return origin } }
+	}
+	a := process(t, brokers, 1, from("a"), out).start(1, nil)
+	a.write(0, "a's")
+	prepared := a.prepared(1, 5)
+	a.stop()
+	b := process(t, brokers, 1, from("b"), out).start(1, nil)
+	b.write(0, "b's")
+	b.mustCommit(b.prepared(1, 21), false)
+	b.stop()
+
+	again := process(t, brokers, 1, from("a"), out)
+	defer again.stop()
+	err := again.commit.Commit(testContext(t), prepared[0], true)
+	if !errors.Is(err, connectors.ErrAmbiguous) && !errors.Is(err, connectors.ErrLost) {
+		t.Errorf("the commit of what the other took away: %v", err)
+	}
+	wantText(t, err, "another checkpoint storage", "transactional_id_prefix")
+	if _, _, err := again.commit.Witness(testContext(t)); !errors.Is(err, connectors.ErrForeignWitness) {
+		t.Errorf("the witness: %v", err)
+	}
+}

@@ -387,7 +387,10 @@ func (t *txnSet) seal(ctx context.Context, iv *interval) (txnData, error) {
 		TransactionalID: s.id, ProducerID: pid, Epoch: epoch, Version: s.version,
 		Group: t.group(), Place: t.place, Prepared: t.now(), WitnessKept: t.keeps,
 	}
-	w := witness{CheckpointID: iv.id, At: t.now().Unix(), Through: slices.Clone(t.through)}
+	w := witness{
+		CheckpointID: iv.id, Origin: t.origin(), Pipeline: t.first.env.Pipeline,
+		At: t.now().Unix(), Through: slices.Clone(t.through),
+	}
 	t.mu.Unlock()
 	t.crash("kafka.witness.before")
 	if err := t.writeWitness(ctx, &d, w); err != nil {

@@ -20,11 +20,16 @@ import (
 // with its records: the metadata of an offset committed within it.
 type witness struct {
 	connectors.CheckpointID
+	// Origin and Pipeline say whose it is.
+	Origin   string `json:"origin,omitempty"`
+	Pipeline string `json:"pipeline,omitempty"`
 	// At is when it was written, in seconds since 1970.
 	At int64 `json:"at"`
 	// Through is what the writing process and those before it restored and found
 	// or made committed: the newest of each generation.
 	Through []connectors.CheckpointID `json:"through,omitempty"`
+
+	foreign bool // of another origin than the reader's: it proves nothing
 }
 
 // maxThrough bounds the generations that a witness names, as the metadata of an
@@ -37,6 +42,9 @@ const witnessEvery = 24 * time.Hour
 
 // proves reports whether the witness proves that checkpoint n was committed.
 func (w *witness) proves(n connectors.CheckpointID) bool {
+	if w.foreign {
+		return false
+	}
 	if w.Generation == n.Generation {
 		return w.Number >= n.Number
 	}
@@ -77,6 +85,14 @@ type witnessPlace struct {
 
 func (t *txnSet) group() string { return t.prefix + ".witness" }
 
+// origin tells whose witnesses are this pipeline's.
+func (t *txnSet) origin() string {
+	if t.first.env.Origin == nil {
+		return ""
+	}
+	return t.first.env.Origin()
+}
+
 // placeWitness settles where witnesses are kept: where the newest one is, else
 // where the restored checkpoint says, else at the first sink's topic.
 func (t *txnSet) placeWitness(ctx context.Context, restored witnessPlace) error {
@@ -102,7 +118,7 @@ func (t *txnSet) placeWitness(ctx context.Context, restored witnessPlace) error 
 	if place.Topic != "" {
 		t.place = place
 	}
-	if ok {
+	if ok && !w.foreign {
 		// What the newest witness proves stays proven when ours takes its place.
 		through := resolved(slices.Clone(w.Through), w.CheckpointID)
 		for _, n := range t.through {
@@ -136,6 +152,7 @@ func (t *txnSet) readWitness(ctx context.Context, group string) (newest witness,
 				return newest, place, false, connectors.Permanent(fmt.Errorf(
 					"the offset in group %s for %s/%d is no witness of this program: the group must belong to the pipeline alone; set another transactional_id_prefix", group, topic, partition))
 			}
+			w.foreign = w.Origin != t.origin()
 			if !ok || compareIDs(w.CheckpointID, newest.CheckpointID) > 0 {
 				newest, place, ok = w, witnessPlace{topic, partition}, true
 			}
