@@ -179,8 +179,35 @@ func (a *attempt) listSplits(ctx context.Context, m *checkpoint.Metadata) error 
 			return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
 		}
 		s.splits = sortSplits(splits)
+		if err := a.checkDropped(s.node.spec.Name, restored, splits); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// checkDropped refuses to forget positions: what the source does not read any more
+// would be read from its start when it is named again.
+func (a *attempt) checkDropped(source string, restored, now []connectors.Split) error {
+	kept := map[string]bool{}
+	for _, sp := range now {
+		kept[sp.ID] = true
+	}
+	var gone []string
+	for _, sp := range restored {
+		if !kept[sp.ID] {
+			gone = append(gone, fmt.Sprintf("%s at %d", sp.ID, sp.Offset))
+		}
+	}
+	if len(gone) == 0 {
+		return nil
+	}
+	if a.opts.AllowNonRestoredState {
+		a.log.Warn("positions are dropped, as asked", "source", source, "splits", strings.Join(gone, ", "))
+		return nil
+	}
+	return connectors.Permanent(fmt.Errorf("source %s does not read %s any more, which the checkpoint has positions of: "+
+		"name it again, or drop the positions with --allow-non-restored-state", source, strings.Join(gone, ", ")))
 }
 
 func sortSplits(s []connectors.Split) []connectors.Split {

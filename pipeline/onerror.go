@@ -22,6 +22,7 @@ func (t *task) failer(step string, rule spec.OnError) failFunc {
 		if e.Step == "" {
 			e.Step = step
 		}
+		e.Expr, e.Reason = t.attempt.plan.Spec.Mask(e.Expr), t.attempt.plan.Spec.Mask(e.Reason)
 		if rule.Action != spec.Skip && rule.Action != spec.DeadLetter {
 			return connectors.Permanent(e)
 		}
@@ -147,32 +148,39 @@ func deadLetterHeaders(e *connectors.RecordError) []connectors.Header {
 // deadLetterRow is the JSON object that stands for a dead letter in a table.
 func deadLetterRow(r *connectors.Record, e *connectors.RecordError) ([]byte, error) {
 	row := struct {
-		Topic      *string           `json:"topic"`
-		Partition  *int32            `json:"partition"`
-		Offset     *int64            `json:"offset"`
-		Key        *string           `json:"key"`
-		KeyBase64  bool              `json:"key_base64,omitempty"`
-		Value      *string           `json:"value"`
-		Base64     bool              `json:"value_base64,omitempty"`
-		Headers    map[string]string `json:"headers"`
-		Step       string            `json:"step"`
-		Expression string            `json:"expression"`
-		Reason     string            `json:"reason"`
-		Kind       string            `json:"kind"`
-		Time       time.Time         `json:"time"`
-	}{Headers: map[string]string{}, Step: e.Step, Expression: e.Expr, Reason: e.Reason, Kind: e.Kind, Time: time.Now().UTC()}
+		Topic      *string        `json:"topic"`
+		Partition  *int32         `json:"partition"`
+		Offset     *int64         `json:"offset"`
+		Key        *string        `json:"key"`
+		KeyBase64  bool           `json:"key_base64,omitempty"`
+		Value      *string        `json:"value"`
+		Base64     bool           `json:"value_base64,omitempty"`
+		Headers    []letterHeader `json:"headers"`
+		Step       string         `json:"step"`
+		Expression string         `json:"expression"`
+		Reason     string         `json:"reason"`
+		Kind       string         `json:"kind"`
+		Time       time.Time      `json:"time"`
+	}{Headers: []letterHeader{}, Step: e.Step, Expression: e.Expr, Reason: e.Reason, Kind: e.Kind, Time: time.Now().UTC()}
 	if e.Origin != nil {
 		row.Topic, row.Partition, row.Offset = &e.Origin.Topic, &e.Origin.Partition, &e.Offset
 	}
 	row.Key, row.KeyBase64 = textOrBase64(r.Key)
 	row.Value, row.Base64 = textOrBase64(r.Value)
 	for _, h := range r.Headers {
-		text, _ := textOrBase64(h.Value)
-		if text != nil {
-			row.Headers[h.Key] = *text
-		}
+		out := letterHeader{Key: h.Key}
+		out.Value, out.Base64 = textOrBase64(h.Value)
+		row.Headers = append(row.Headers, out)
 	}
 	return json.Marshal(row)
+}
+
+// letterHeader is one header in the row of a dead letter; headers are a list, in
+// which a key can come twice and a value can be null.
+type letterHeader struct {
+	Key    string  `json:"key"`
+	Value  *string `json:"value"`
+	Base64 bool    `json:"base64,omitempty"`
 }
 
 func textOrBase64(b []byte) (text *string, encoded bool) {

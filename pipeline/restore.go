@@ -175,9 +175,10 @@ func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request)
 // checkBehind refuses to go on by itself from less than what a sink has published:
 // the storage has lost checkpoints since, or was put back to an older state.
 func (r *runner) checkBehind(ctx context.Context, a *attempt, owners checkpoint.Lineage, restore *checkpoint.Restore) error {
-	if restore.ChosenBy == checkpoint.ByUser || r.opts.Plan.Spec.Checkpoint.Storage == "" {
+	if r.opts.Plan.Spec.Checkpoint.Storage == "" {
 		return nil
 	}
+	byUser := restore.ChosenBy == checkpoint.ByUser
 	var id *checkpoint.ID
 	what := "nothing to restore"
 	if restore.Meta != nil {
@@ -188,8 +189,8 @@ func (r *runner) checkBehind(ctx context.Context, a *attempt, owners checkpoint.
 	if err != nil || reason == "" {
 		return err
 	}
-	if r.opts.AcceptDuplicates {
-		r.log.Warn("going on from less than what was published, as asked: results since then are published again", "reason", reason)
+	if byUser || r.opts.AcceptDuplicates {
+		r.log.Warn("going on from less than what was published, as asked: results since then are published again", "from", what, "reason", reason)
 		return nil
 	}
 	return connectors.Permanent(fmt.Errorf("the checkpoint storage has %s, but %s: checkpoints are missing there, and going on would publish results twice; "+

@@ -194,6 +194,9 @@ sinks:
 			if len(rows) != 1 || json.Unmarshal([]byte(rows[0]), &got) != nil {
 				t.Fatalf("dead letters are %q", rows)
 			}
+			if headers := fmt.Sprint(got["headers"]); headers != "[map[key:h value:v]]" {
+				t.Errorf("the headers are %s", headers)
+			}
 			if got["topic"] != "feed" || got["offset"] != 1.0 || got["value"] != "/3s=" || got["value_base64"] == nil || got["key"] != "k" || got["step"] != "source" {
 				t.Errorf("the row is %v", got)
 			}

@@ -245,6 +245,7 @@ var denials = []struct {
 	{kerr.TransactionalIDAuthorizationFailed, "the user needs WRITE and DESCRIBE on the transactional ids with this prefix"},
 	{kerr.SaslAuthenticationFailed, "check sasl.username and sasl.password"},
 	{kerr.UnsupportedSaslMechanism, "check sasl.mechanism against what the broker offers"},
+	{kerr.IllegalSaslState, "the broker wants no sasl at this address: remove sasl, or use the address of its SASL listener"},
 }
 
 func denied(err error) (bool, string) {

@@ -78,14 +78,19 @@ func (p *Pipeline) walk(path []string) (at, n *node, rest []string) {
 
 // report adds a diagnostic. Secrets never get into one.
 func (p *Pipeline) report(d Diagnostic) {
-	for _, s := range p.secrets {
-		if len(s) < 4 {
-			continue
-		}
-		d.Msg = strings.ReplaceAll(d.Msg, s, hidden)
-		d.Help = strings.ReplaceAll(d.Help, s, hidden)
-	}
+	d.Msg, d.Help = p.Mask(d.Msg), p.Mask(d.Help)
 	p.diags = append(p.diags, d)
+}
+
+// Mask is text with the secrets of the file replaced, for what is shown or written
+// while the pipeline runs, such as an expression that failed.
+func (p *Pipeline) Mask(text string) string {
+	for _, s := range p.secrets {
+		if len(s) >= 4 {
+			text = strings.ReplaceAll(text, s, hidden)
+		}
+	}
+	return text
 }
 
 // place reports an error from outside of this package at a node, whose key is at.

@@ -49,6 +49,14 @@ func Load(path string, opts Options) (*Pipeline, Diagnostics) {
 
 // readBounded reads a file, but no more of it than shows that it is too large.
 func readBounded(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() && !info.IsDir() {
+		// A pipe would be waited for without end.
+		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file")}
+	}
 	f, err := os.Open(path) //nolint:gosec // a path that the user names is what is wanted
 	if err != nil {
 		return nil, err

@@ -61,6 +61,9 @@ func (l *loader) substitute(n *node) {
 		if !ok {
 			return
 		}
+		if n.secret && value != "" {
+			l.p.secrets = append(l.p.secrets, value) // alone too: messages name parts of an expression
+		}
 		n.replaced(&out, value, span{i, end})
 		at = end
 	}
