@@ -40,8 +40,10 @@ type Restore struct {
 	NextNumber uint64
 	ChosenBy   Chooser
 	Origin     string // of the pipeline's folder, see Owner
-	Foreign    bool   // of another pipeline or another storage
-	Committed  bool   // every commit of it was proven
+	// Acknowledged is filled in by the caller, see Owner.
+	Acknowledged []string
+	Foreign      bool // of another pipeline or another storage
+	Committed    bool // every commit of it was proven
 	// Skipped are the newer checkpoints that were not taken, and why.
 	Skipped []Skipped
 }
@@ -55,7 +57,7 @@ type Skipped struct {
 
 // Owner is the record of the choice, for WriteOwner.
 func (r *Restore) Owner() Owner {
-	o := Owner{Job: r.Job, ChosenBy: r.ChosenBy, Origin: r.Origin}
+	o := Owner{Job: r.Job, ChosenBy: r.ChosenBy, Origin: r.Origin, Acknowledged: r.Acknowledged}
 	if r.Meta != nil {
 		id := r.Meta.ID()
 		o.RestoredPath, o.RestoredJob, o.Restored, o.Foreign = r.Path, r.Meta.Job, &id, r.Foreign

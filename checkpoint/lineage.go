@@ -32,11 +32,14 @@ type Owner struct {
 	// Origin is the same in all owners of a pipeline's folder: the random name that
 	// the first of them gave it, so that what sinks hold can be told from that of
 	// another folder whose generations and numbers are the same.
-	Origin   string    `json:"origin"`
-	ChosenBy Chooser   `json:"chosen_by"`
-	Time     time.Time `json:"time"`
-	Host     string    `json:"host"`
-	PID      int       `json:"pid"`
+	Origin string `json:"origin"`
+	// Acknowledged are the marks of other pipelines or storages that sinks held when a
+	// user chose what to restore: a later start by itself goes on beside them.
+	Acknowledged []string  `json:"acknowledged,omitempty"`
+	ChosenBy     Chooser   `json:"chosen_by"`
+	Time         time.Time `json:"time"`
+	Host         string    `json:"host"`
+	PID          int       `json:"pid"`
 }
 
 // line is the checkpoint of this pipeline that the owner went on from.

@@ -105,6 +105,16 @@ func (sv *Survey) Origin() string {
 	return ""
 }
 
+// Acknowledged reports whether a user has started the pipeline beside a foreign mark.
+func (l Lineage) Acknowledged(mark string) bool {
+	for _, o := range l {
+		if slices.Contains(o.Acknowledged, mark) {
+			return true
+		}
+	}
+	return false
+}
+
 // Found is one checkpoint's folder.
 type Found struct {
 	Job       string

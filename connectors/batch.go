@@ -67,16 +67,6 @@ func (b *Batch) Row(i int) []Value {
 	return b.Slots[at : at+b.Stride : at+b.Stride]
 }
 
-// Bytes is the memory that the batch's records hold in their source, about.
-func (b *Batch) Bytes() int {
-	n := 0
-	for i := range b.Records {
-		r := &b.Records[i]
-		n += len(r.Value) + len(r.Key) + 64
-	}
-	return n
-}
-
 // Recycle gives the batch back: to its source's buffers and to its pool. Nothing
 // that was read from it may be used afterwards.
 func (b *Batch) Recycle() {
@@ -109,8 +99,7 @@ func (p *BatchPool) Get() *Batch {
 func (p *BatchPool) put(b *Batch) {
 	clear(b.Records)
 	b.Records = b.Records[:0]
-	clear(b.Slots)
-	b.Slots = b.Slots[:0]
+	b.Slots = b.Slots[:0] // SetStride clears what is used again
 	b.Scan = b.Scan[:0]
 	b.Arena.Reset()
 	b.Split, b.Next = 0, 0

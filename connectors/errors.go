@@ -76,9 +76,17 @@ var (
 	ErrFenced = errors.New("fenced by a newer process")
 	// ErrNoWitness says that the target keeps no mark of the last commit.
 	ErrNoWitness = errors.New("the target keeps no witness")
-	// ErrForeignWitness says that the mark in the target is that of another pipeline,
-	// or of this one with another checkpoint storage.
-	ErrForeignWitness = errors.New("another pipeline or checkpoint storage has committed here")
 	// ErrMissingOffset says that a position to go on from is not there any more.
 	ErrMissingOffset = errors.New("offset is not available")
 )
+
+// ForeignWitnessError says that the mark in a target is that of another pipeline,
+// or of this one with another checkpoint storage.
+type ForeignWitnessError struct {
+	Mark string // tells this witness from any other
+	Text string // what is known of it
+}
+
+func (e *ForeignWitnessError) Error() string {
+	return "another pipeline or checkpoint storage has committed here: " + e.Text
+}

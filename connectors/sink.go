@@ -139,7 +139,8 @@ type Committer interface {
 	Commit(ctx context.Context, c Committable, restored bool) error
 	// Witness is the mark of the last commit, found in the target itself. ok is
 	// false where there is none yet. ErrNoWitness says that the target keeps none by
-	// itself, as file systems do, whose witness is the checkpoints' own markers.
+	// itself, as file systems do, whose witness is the checkpoints' own markers;
+	// *ForeignWitnessError that it is one of another origin.
 	Witness(ctx context.Context) (w CheckpointID, ok bool, err error)
 	// Revoke takes away what this pipeline prepared and no checkpoint up to the
 	// restored one holds, so that no older process can publish it any more. keep

@@ -53,6 +53,7 @@ type sourceRun struct {
 	splits   []connectors.Split // known so far
 	subtasks int
 	tasks    []*task
+	telling  atomic.Bool // offsets are being committed for lag tools
 }
 
 // sinkRun is a sink at work.
@@ -275,7 +276,7 @@ func (a *attempt) openReaders() error {
 			}
 			env := connectors.ReaderEnv{
 				Log: a.log.With("source", s.node.spec.Name), Subtask: t.subtask, Subtasks: a.parallelism,
-				Budget:  a.opts.sourceBudget(len(a.sources) * a.parallelism),
+				Budget:  a.opts.sourceBudget(len(a.sources) * max(1, min(a.parallelism, len(s.splits)))),
 				Batches: connectors.NewBatchPool(idleBatches),
 			}
 			r, err := newSourceReader(s, env, dealt[t.subtask])
@@ -453,9 +454,15 @@ func (a *attempt) Completed(m *checkpoint.Metadata) {
 		if op == nil {
 			continue
 		}
-		if err := tellCommitted(s.source, op.Splits); err != nil {
-			a.log.Warn("committing offsets for lag tools failed", "source", s.node.spec.Name, "err", err)
+		if !s.telling.CompareAndSwap(false, true) {
+			continue // the next checkpoint tells
 		}
+		a.beside.Go(func() {
+			defer s.telling.Store(false)
+			if err := tellCommitted(s.source, op.Splits); err != nil {
+				a.log.Warn("committing offsets for lag tools failed", "source", s.node.spec.Name, "err", err)
+			}
+		})
 	}
 }
 

@@ -12,11 +12,23 @@ import (
 	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
-// Sizes of what stands between tasks.
+// idleBatches is how many batches a free list keeps.
+const idleBatches = 8
+
+// Bounds of what one sender may have in an inbox, in bytes.
 const (
-	idleBatches  = 8       // batches that a free list keeps
-	inboxDefault = 4 << 20 // bytes that one sender may have in an inbox
+	inboxLeast = 64 << 10
+	inboxMost  = 4 << 20
 )
+
+// inboxLimit is an inbox's share of the memory for queues, for each sender.
+func (a *attempt) inboxLimit() int {
+	lanes := 0
+	for _, c := range a.plan.chains {
+		lanes += len(c.senders()) * a.parallelism
+	}
+	return int(min(max(a.opts.memory()/3/int64(max(lanes, 1)), inboxLeast), inboxMost))
+}
 
 // buildTasks makes the tasks of all chains, those that receive before those that
 // send to them.
@@ -56,11 +68,11 @@ func (a *attempt) buildTask(c *chain, subtask int, inboxes map[*chain][]*inbox) 
 	}
 	t.head = head
 	if c.source == nil {
-		limit := inboxDefault
+		senders := c.senders()
+		limit := a.inboxLimit()
 		if len(t.gates) > 0 {
 			limit = 1 // a barrier then waits behind one item of each sender
 		}
-		senders := c.senders()
 		t.inbox = newInbox(len(senders), limit)
 		t.align = newAligner(t.inbox, len(senders), a.plan.Spec.Checkpoint.Mode != "at_least_once")
 		t.failAt = t.failer(c.name, c.head[0].onError)

@@ -86,26 +86,38 @@ func (c *committers) one(ctx context.Context, by connectors.Committer, cm connec
 	}
 }
 
-// behind tells whether some sink has published more than r, nil for nothing.
+// standing is how what sinks have published stands to a checkpoint.
+type standing struct {
+	behind  string   // why going on from it would publish twice; empty where it would not
+	foreign []string // marks of other pipelines or storages that sinks hold
+}
+
+// standingOf looks whether some sink has published more than r, nil for nothing.
 // replacing says that r takes the place of a newer checkpoint that cannot be read.
-func (c *committers) behind(ctx context.Context, owners checkpoint.Lineage, r *checkpoint.ID, replacing bool) (string, error) {
+func (c *committers) standingOf(ctx context.Context, owners checkpoint.Lineage, r *checkpoint.ID, replacing bool) (standing, error) {
+	var st standing
 	for id, by := range c.byID {
 		w, ok, err := by.Witness(ctx)
+		var foreign *connectors.ForeignWitnessError
 		switch {
 		case errors.Is(err, connectors.ErrNoWitness):
 			if replacing { // what cannot be read counts as published
-				return id + " may have published the later one", nil
+				st.behind = id + " may have published the later one"
 			}
-		case errors.Is(err, connectors.ErrForeignWitness):
-			return fmt.Sprintf("%s: %v", id, err), nil
+		case errors.As(err, &foreign):
+			mark := id + " " + foreign.Mark
+			st.foreign = append(st.foreign, mark)
+			if !owners.Acknowledged(mark) {
+				st.behind = id + ": " + foreign.Error()
+			}
 		case err != nil:
-			return "", fmt.Errorf("read the witness of %s: %w", id, err)
+			return st, fmt.Errorf("read the witness of %s: %w", id, err)
 		case !ok || owners.LeftBehind(w):
 		case r == nil || owners.Behind(*r, w):
-			return fmt.Sprintf("%s has published checkpoint %d of generation %d", id, w.Number, w.Generation), nil
+			st.behind = fmt.Sprintf("%s has published checkpoint %d of generation %d", id, w.Number, w.Generation)
 		}
 	}
-	return "", nil
+	return st, nil
 }
 
 // sleep waits for d or until ctx ends.

@@ -144,7 +144,8 @@ func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request)
 	}
 	a.origin.Store(survey.Origin())
 	req.Behind = func(ctx context.Context, id checkpoint.ID) (string, error) {
-		return a.commits.behind(ctx, survey.Owners, &id, true)
+		st, err := a.commits.standingOf(ctx, survey.Owners, &id, true)
+		return st.behind, err
 	}
 	var restore *checkpoint.Restore
 	err = r.persist(ctx, "choose a checkpoint", func() (err error) {
@@ -185,9 +186,16 @@ func (r *runner) checkBehind(ctx context.Context, a *attempt, owners checkpoint.
 		i := restore.Meta.ID()
 		id, what = &i, fmt.Sprintf("checkpoint %d of generation %d as the newest", i.Number, i.Generation)
 	}
-	reason, err := a.commits.behind(ctx, owners, id, false)
-	if err != nil || reason == "" {
+	st, err := a.commits.standingOf(ctx, owners, id, false)
+	if err != nil {
 		return err
+	}
+	reason := st.behind
+	if byUser || r.opts.AcceptDuplicates {
+		restore.Acknowledged = st.foreign
+	}
+	if reason == "" {
+		return nil
 	}
 	if byUser || r.opts.AcceptDuplicates {
 		r.log.Warn("going on from less than what was published, as asked: results since then are published again", "from", what, "reason", reason)

@@ -331,6 +331,32 @@ func TestAProcessThatSleptWhileItStartedTakesNothingFromTheNewerOne(t *testing.T
 	})
 }
 
+func TestFailedCheckpointsAreTakenOverByTheNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		failures := 0
+		out.AfterPrepare = func(id connectors.CheckpointID) error {
+			if id.Number%4 != 0 && failures < 40 {
+				failures++
+				return errors.New("the checkpoint storage is slow")
+			}
+			return nil
+		}
+		p := w.Start()
+		for i := range 5 {
+			fill(feed, 2, i*100, i*100+100)
+			time.Sleep(700 * time.Millisecond)
+		}
+		feed.End()
+		s, err := p.Wait()
+		if err != nil || s.Restarts != 0 || failures == 0 {
+			t.Fatalf("%d restarts, %d failures, error %v", s.Restarts, failures, err)
+		}
+		equal(t, sorted(out.Values()), wantEven(500))
+	})
+}
+
 func TestALostCommitStopsAndSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := pipelinetest.New(t, straight)
@@ -621,6 +647,33 @@ func TestAStoragePutBackToAnOlderStateIsRefused(t *testing.T) {
 		if n := len(out.Values()); n <= 100 {
 			t.Errorf("%d rows after duplicates were accepted", n)
 		}
+	})
+}
+
+func TestAFreshStorageBesideOldResultsNeedsTheUsersWordOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		w.SaveStorage() // empty
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		p.Crash()
+		w.PutBackStorage()
+		if _, err := w.Run(); !connectors.IsPermanent(err) || !strings.Contains(err.Error(), "--from none") {
+			t.Fatalf("a start by itself: %v", err)
+		}
+		w.Options.From = "none"
+		out.BeforeCommit = func(connectors.CheckpointID) error { return errors.New("target is down") }
+		p = w.Start()
+		time.Sleep(250 * time.Millisecond)
+		p.Crash() // before anything of the new storage was committed
+		w.Options.From, out.BeforeCommit = "", nil
+		feed.End()
+		if _, err := w.Run(); err != nil {
+			t.Fatalf("the start after the user chose: %v", err)
+		}
+		equal(t, sorted(out.Values()), sorted(append(wantEven(100), wantEven(100)...)))
 	})
 }
 

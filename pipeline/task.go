@@ -192,6 +192,9 @@ func (t *task) control(ctx context.Context) error {
 		}
 		t.mu.Unlock()
 		if len(added) > 0 {
+			if t.reader.ended {
+				t.attempt.left.Add(1)
+			}
 			if err := t.reader.add(added); err != nil {
 				return fmt.Errorf("read new splits: %w", err)
 			}

@@ -228,8 +228,10 @@ func (t *txnSet) Witness(ctx context.Context) (connectors.CheckpointID, bool, er
 		return err
 	})
 	if err == nil && ok && w.foreign {
-		return connectors.CheckpointID{}, false, connectors.Permanent(fmt.Errorf("%w: the last commit under the prefix %s is %s",
-			connectors.ErrForeignWitness, t.prefix, describeWitness(w, true)))
+		return connectors.CheckpointID{}, false, &connectors.ForeignWitnessError{
+			Mark: fmt.Sprintf("%s/%d/%d", w.Origin, w.Generation, w.Number),
+			Text: fmt.Sprintf("the last commit under the prefix %s is %s", t.prefix, describeWitness(w, true)),
+		}
 	}
 	return w.CheckpointID, ok, err
 }

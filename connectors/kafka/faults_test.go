@@ -472,7 +472,8 @@ func TestAWitnessOfAnotherCheckpointStorageProvesNothing(t *testing.T) {
 		t.Errorf("the commit of what the other took away: %v", err)
 	}
 	wantText(t, err, "another checkpoint storage", "transactional_id_prefix")
-	if _, _, err := again.commit.Witness(testContext(t)); !errors.Is(err, connectors.ErrForeignWitness) {
+	var foreign *connectors.ForeignWitnessError
+	if _, _, err := again.commit.Witness(testContext(t)); !errors.As(err, &foreign) || foreign.Mark != "b/1/21" {
 		t.Errorf("the witness: %v", err)
 	}
 }

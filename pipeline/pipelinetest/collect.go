@@ -19,12 +19,14 @@ type Target struct {
 	staged  map[string][]Row // by id of the committable
 	done    map[string]bool
 	witness connectors.CheckpointID
+	origin  string // whose witness it is
 	gen     uint64 // the newest generation that revoked
 	changed chan struct{}
 
 	// BeforeOpen, BeforeCommit, BeforeWrite and AfterCommit run before and after the
 	// steps of that name; their error is the step's. AfterCommit's error is a lost reply.
 	BeforeOpen                func() error
+	AfterPrepare              func(id connectors.CheckpointID) error
 	BeforeCommit, AfterCommit func(id connectors.CheckpointID) error
 	BeforeWrite               func(value string) error
 	// Refuse tells why a row is refused; empty takes it.
@@ -116,6 +118,8 @@ type collectSink struct {
 	config *collectConfig
 	target *Target
 	env    connectors.SinkEnv
+
+	writers []*collectWriter
 }
 
 // collectTwoPhase is a collectSink that publishes by checkpoints.
@@ -139,7 +143,9 @@ func (s *collectSink) Open(_ context.Context, env connectors.SinkEnv) error {
 func (s *collectSink) Start(context.Context, connectors.Restored) error { return nil }
 
 func (s *collectSink) Writer(subtask int) (connectors.Writer, error) {
-	return &collectWriter{sink: s, subtask: subtask}, nil
+	w := &collectWriter{sink: s, subtask: subtask}
+	s.writers = append(s.writers, w)
+	return w, nil
 }
 
 func (s *collectSink) Close() error { return nil }
@@ -151,6 +157,9 @@ type collectWriter struct {
 	sink    *collectSink
 	subtask int
 	rows    []Row
+
+	mu      sync.Mutex
+	pending []connectors.Committable // prepared and not done, in order
 }
 
 func (w *collectWriter) Write(_ context.Context, rows *connectors.Rows) error {
@@ -219,13 +228,30 @@ func (w *collectWriter) Barrier(_ context.Context, b connectors.Barrier) (connec
 		if !w.sink.config.Once {
 			return connectors.Prepared{}, nil
 		}
-		id := fmt.Sprintf("%s-g%d-%d-%d", w.sink.env.Name, b.ID.Generation, b.ID.Number, w.subtask)
+		id := fmt.Sprintf("%s-%s-g%d-%d-%d", w.sink.env.Origin(), w.sink.env.Name, b.ID.Generation, b.ID.Number, w.subtask)
 		w.sink.target.stage(id, rows)
 		data, err := json.Marshal(id)
-		return connectors.Prepared{Committables: []connectors.Committable{{
+		if err != nil {
+			return connectors.Prepared{}, err
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.pending = append(w.pending, connectors.Committable{
 			Committer: (*collectCommitter)(w.sink).ID(), Checkpoint: b.ID, Empty: len(rows) == 0, Data: data,
-		}}}, err
+		})
+		if t := w.sink.target; t.AfterPrepare != nil {
+			if err := t.AfterPrepare(b.ID); err != nil {
+				return connectors.Prepared{}, err
+			}
+		}
+		return connectors.Prepared{Committables: slices.Clone(w.pending)}, nil
 	}, nil
+}
+
+func (w *collectWriter) done(n connectors.CheckpointID) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.pending = slices.DeleteFunc(w.pending, func(c connectors.Committable) bool { return c.Checkpoint.Number <= n.Number })
 }
 
 func (t *Target) stage(id string, rows []Row) {
@@ -275,7 +301,7 @@ func (c *collectCommitter) apply(id string, n connectors.CheckpointID) error {
 		return connectors.ErrLost
 	}
 	delete(t.staged, id)
-	t.done[id], t.witness = true, n
+	t.done[id], t.witness, t.origin = true, n, c.env.Origin()
 	t.rows = append(t.rows, rows...)
 	close(t.changed)
 	t.changed = make(chan struct{})
@@ -285,6 +311,9 @@ func (c *collectCommitter) apply(id string, n connectors.CheckpointID) error {
 func (c *collectCommitter) Witness(context.Context) (connectors.CheckpointID, bool, error) {
 	c.target.mu.Lock()
 	defer c.target.mu.Unlock()
+	if w := c.target.witness; w.Number > 0 && c.target.origin != c.env.Origin() {
+		return connectors.CheckpointID{}, false, &connectors.ForeignWitnessError{Mark: fmt.Sprint(c.target.origin, w), Text: "of another storage"}
+	}
 	return c.target.witness, c.target.witness.Number > 0, nil
 }
 
@@ -308,4 +337,8 @@ func (c *collectCommitter) Revoke(_ context.Context, keep []connectors.Committab
 	return nil
 }
 
-func (c *collectCommitter) Done(connectors.CheckpointID) {}
+func (c *collectCommitter) Done(n connectors.CheckpointID) {
+	for _, w := range c.writers {
+		w.done(n)
+	}
+}

@@ -270,10 +270,12 @@ func (f *FS) Publish(ctx context.Context, s storage.Staged) error {
 	if err != nil {
 		return err
 	}
-	if err := moveNew(f.stagedPath(s), p); err != nil {
-		return notThere(err)
+	err = moveNew(f.stagedPath(s), p)
+	if err = notThere(err); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return syncDir(filepath.Dir(p))
+	// Also where it is gone: who moved it may have crashed before this.
+	return errors.Join(err, notThere(syncDir(filepath.Dir(p))))
 }
 
 // Discard removes a staged file.

@@ -6,11 +6,15 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/demo"
 )
+
+// demoDeadline ends a demo that does not get to its end.
+const demoDeadline = 3 * time.Minute
 
 func (a *app) demoCommand() *cobra.Command {
 	opts := demo.Options{Records: 120_000, Rate: 12_000}
@@ -35,6 +39,11 @@ func (a *app) demo(ctx context.Context, opts demo.Options) error {
 		return &codeError{code: exitFailed, err: fmt.Errorf("find this program: %w", err)}
 	}
 	opts.Program, opts.Out = program, a.out
+	if opts.Once {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, demoDeadline)
+		defer cancel()
+	}
 	if err := demo.Run(ctx, opts); err != nil {
 		return &codeError{code: exitFailed, err: err}
 	}

@@ -136,7 +136,7 @@ func (a *app) report(results []result) error {
 			_, _ = fmt.Fprintln(a.err, "error:", text)
 		}
 		if err := a.printResult(r); err != nil {
-			return err
+			return &codeError{code: max(worst.code, exitFailed), err: fmt.Errorf("print the summary: %w", err)}
 		}
 	}
 	if worst.code == exitFine {
