@@ -1,5 +1,7 @@
 package connectors
 
+import "unsafe"
+
 // MaxBatch is the largest number of records in a batch.
 const MaxBatch = 1024
 
@@ -112,7 +114,8 @@ func (p *BatchPool) put(b *Batch) {
 // Arena hands out memory that lives as long as its batch. The zero Arena is
 // ready.
 type Arena struct {
-	buf []byte
+	buf  []byte
+	made int // bytes kept since Reset
 }
 
 const (
@@ -140,7 +143,30 @@ func (a *Arena) Keep(piece []byte) []byte {
 	if len(piece) > 0 && len(free) >= len(piece) && &free[0] == &piece[0] {
 		a.buf = a.buf[:len(a.buf)+len(piece)]
 	}
+	a.made += len(piece)
 	return piece[:len(piece):len(piece)]
+}
+
+// Made is how many bytes were kept since Reset, whatever has become of them.
+func (a *Arena) Made() int { return a.made }
+
+// ArenaMark is a state of an arena to go back to.
+type ArenaMark struct {
+	chunk *byte
+	size  int
+}
+
+// Mark notes the arena's state.
+func (a *Arena) Mark() ArenaMark {
+	return ArenaMark{unsafe.SliceData(a.buf), len(a.buf)}
+}
+
+// Rewind frees what was kept since the mark. Nothing may refer to it any more.
+func (a *Arena) Rewind(m ArenaMark) {
+	if unsafe.SliceData(a.buf) != m.chunk {
+		m.size = 0 // the chunk is newer than the mark
+	}
+	a.buf = a.buf[:m.size]
 }
 
 // Copy puts a copy of b into the arena.
@@ -151,5 +177,5 @@ func (a *Arena) Reset() {
 	if cap(a.buf) > arenaKeep {
 		a.buf = nil
 	}
-	a.buf = a.buf[:0]
+	a.buf, a.made = a.buf[:0], 0
 }

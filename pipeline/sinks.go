@@ -29,6 +29,7 @@ type sinkOp struct {
 	exprs  []sinkExpr
 	fail   failFunc
 	rows   connectors.Rows
+	round  int // rows encoded at once
 
 	evalFailed   []evalFailure
 	noteEval     func(row uint16, e *expr.EvalError)
@@ -47,7 +48,7 @@ func newSinkOp(t *task, n *node, to *sinkWriter, fail failFunc) (*sinkOp, error)
 	if err != nil {
 		return nil, err
 	}
-	s := &sinkOp{task: t, to: to, encode: enc, exprs: n.sink.exprs, fail: fail}
+	s := &sinkOp{task: t, to: to, encode: enc, exprs: n.sink.exprs, fail: fail, round: firstRound}
 	s.rows.Layout = n.in.Layout()
 	s.noteEval = func(row uint16, e *expr.EvalError) { s.evalFailed = append(s.evalFailed, evalFailure{row, e}) }
 	s.noteEncode = func(i int, err error) { s.encodeFailed = append(s.encodeFailed, encodeFailure{i, err}) }
@@ -67,17 +68,41 @@ func (s *sinkOp) receive(ctx context.Context, b *connectors.Batch, sel []uint16)
 		}
 		s.evalFailed = s.evalFailed[:0]
 	}
-	if len(sel) == 0 {
-		return nil
+	for len(sel) > 0 {
+		n := min(s.round, len(sel))
+		if err := s.some(ctx, b, sel[:n:n]); err != nil {
+			return err
+		}
+		sel = sel[n:]
 	}
+	return nil
+}
+
+// Encoded values of as many rows as make about roundBytes are in memory at once.
+const (
+	firstRound = 64
+	roundBytes = 4 << 20
+)
+
+// some encodes and writes rows, and gives the memory of their values back.
+func (s *sinkOp) some(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+	mark, made := b.Arena.Mark(), b.Arena.Made()
 	s.rows.Batch, s.rows.Sel = b, sel
 	s.encode.Encode(&s.rows, s.noteEncode)
+	switch made = b.Arena.Made() - made; {
+	case made > roundBytes:
+		s.round = max(1, s.round/4)
+	case made < roundBytes/4 && len(sel) == s.round:
+		s.round = min(2*s.round, connectors.MaxBatch)
+	}
 	if len(s.encodeFailed) > 0 {
 		if err := s.dropUnencoded(ctx); err != nil {
 			return err
 		}
 	}
-	return s.write(ctx)
+	err := s.write(ctx)
+	b.Arena.Rewind(mark)
+	return err
 }
 
 // dropUnencoded takes the rows that have no encoded form out.

@@ -260,6 +260,42 @@ checkpoint: {storage: STORAGE}
 	})
 }
 
+func TestLargeResultsOfManyRowsKeepTheirOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, `
+pipeline: large
+parallelism: 1
+source: {feed: {name: FEED-in, batch: 1000}}
+transforms:
+  - {name: big, set: {r: 'repeat("x", n * 1000)', s: 'repeat("y", (600 - n) * 1000)'}, on_error: skip}
+  - map: {n: n, size: len(r) + len(s)}
+sink: {collect: {name: TARGET-out}}
+checkpoint: {storage: STORAGE}
+`)
+		feed := w.Feed("in", 1)
+		var want []string
+		for n := range 600 {
+			switch {
+			case n%100 == 50:
+				feed.Add(0, pipelinetest.Record{Null: true})
+				want = append(want, "")
+				continue
+			case n%100 == 70:
+				feed.Append(0, `{"n":null}`)
+				continue
+			}
+			feed.Append(0, fmt.Sprintf(`{"n":%d}`, n))
+			want = append(want, fmt.Sprintf(`{"n":%d,"size":600000}`, n))
+		}
+		feed.End()
+		s, err := w.Run()
+		if err != nil || s.Counts.Skipped != 6 {
+			t.Fatalf("%d skipped, error %v", s.Counts.Skipped, err)
+		}
+		equal(t, w.Target("out").Values(), want)
+	})
+}
+
 func TestTombstones(t *testing.T) {
 	tombstone := pipelinetest.Record{Key: "gone", Null: true}
 	tests := []struct {

@@ -1,6 +1,7 @@
 package expr
 
 import (
+	"math"
 	"runtime"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -40,12 +41,18 @@ func (p *Program) Filter(e *Env, b *connectors.Batch, sel []uint16, fail func(ro
 // filter goes on from row e.next of sel, to the end or to a panic.
 func (p *Program) filter(e *Env, sel []uint16, fail func(row uint16, err *EvalError)) {
 	defer e.rescue(p, fail)
-	test := p.cond
+	test, arena := p.cond, e.arena()
+	mark, made := arena.Mark(), arena.Made()
 	for e.next < len(sel) {
 		row := sel[e.next]
 		e.next++
 		e.at(int(row))
-		switch test(e) {
+		hit := test(e)
+		if arena.Made() != made { // nothing of what a condition makes is kept
+			arena.Rewind(mark)
+			mark, made = arena.Mark(), arena.Made()
+		}
+		switch hit {
 		case yes:
 			sel[e.kept] = row
 			e.kept++
@@ -59,18 +66,26 @@ func (p *Program) filter(e *Env, sel []uint16, fail func(row uint16, err *EvalEr
 // Fill evaluates the expression for the rows of sel into a slot and returns the
 // rows that have a value, in place. For each other row it calls fail.
 func (p *Program) Fill(e *Env, b *connectors.Batch, sel []uint16, slot int, fail func(row uint16, err *EvalError)) []uint16 {
-	e.enter(p, b)
-	for e.next < len(sel) {
-		p.fill(e, sel, slot, fail)
-	}
-	return sel[:e.kept]
+	ok, _ := p.FillSome(e, b, sel, slot, math.MaxInt, fail)
+	return ok
 }
 
-// fill goes on from row e.next of sel, to the end or to a panic.
-func (p *Program) fill(e *Env, sel []uint16, slot int, fail func(row uint16, err *EvalError)) {
+// FillSome is Fill that stops once it has made more than limit bytes. rest are the
+// rows that it has not come to.
+func (p *Program) FillSome(e *Env, b *connectors.Batch, sel []uint16, slot, limit int, fail func(row uint16, err *EvalError)) (ok, rest []uint16) {
+	e.enter(p, b)
+	made := b.Arena.Made()
+	for e.next < len(sel) && b.Arena.Made()-made <= limit {
+		p.fill(e, sel, slot, made, limit, fail)
+	}
+	return sel[:e.kept:e.kept], sel[e.next:]
+}
+
+// fill goes on from row e.next of sel, to the end, the limit, or a panic.
+func (p *Program) fill(e *Env, sel []uint16, slot, made, limit int, fail func(row uint16, err *EvalError)) {
 	defer e.rescue(p, fail)
-	run := p.run
-	for e.next < len(sel) {
+	run, arena := p.run, e.arena()
+	for e.next < len(sel) && arena.Made()-made <= limit {
 		row := sel[e.next]
 		e.next++
 		e.at(int(row))

@@ -119,26 +119,72 @@ type assignRun struct {
 	all     []uint16
 }
 
+// roundBytes bounds what the expressions of a step make before the rows so far are
+// handed on, so that large results of many rows are not in memory at once.
+const roundBytes = 8 << 20
+
 func (r *assignRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) error {
 	total := len(sel)
 	r.all = append(r.all[:0], sel...)
 	values, tombstones := splitTombstones(b, sel, r.scratch)
 	r.scratch = tombstones
-	for i := range r.assigns {
-		a := &r.assigns[i]
-		values = a.prog.Fill(r.env.Exprs, b, values, a.slot, r.failed[i].add)
-		if err := r.failed[i].report(ctx, &r.env, b); err != nil {
+	for {
+		done, rest, err := r.fill(ctx, b, values)
+		if err != nil {
 			return err
 		}
+		if len(rest) == 0 {
+			if len(tombstones) > 0 {
+				done = mergeRows(r.all[:total], done, tombstones)
+			}
+			return r.emit(ctx, b, done)
+		}
+		// A tombstone goes on after all rows before it, and before those that are left.
+		early := 0
+		for early < len(tombstones) && tombstones[early] < rest[0] {
+			early++
+		}
+		out := mergeRows(append([]uint16(nil), r.all[:total]...), done, tombstones[:early])
+		if err := r.emit(ctx, b, out); err != nil {
+			return err
+		}
+		r.forget(b, done)
+		values, tombstones = rest, tombstones[early:]
 	}
-	out := values
-	if len(tombstones) > 0 {
-		out = mergeRows(r.all[:total], values, tombstones)
-	}
-	if len(out) == 0 {
+}
+
+func (r *assignRun) emit(ctx context.Context, b *connectors.Batch, rows []uint16) error {
+	if len(rows) == 0 {
 		return nil
 	}
-	return r.env.Emit(ctx, 0, b, out)
+	return r.env.Emit(ctx, 0, b, rows)
+}
+
+// fill computes the fields of the first rows, as many as the bound on what is made
+// allows, and returns those that have them all and the rows that are left.
+func (r *assignRun) fill(ctx context.Context, b *connectors.Batch, rows []uint16) (done, rest []uint16, err error) {
+	for i := range r.assigns {
+		a := &r.assigns[i]
+		var left []uint16
+		rows, left = a.prog.FillSome(r.env.Exprs, b, rows, a.slot, roundBytes, r.failed[i].add)
+		if err := r.failed[i].report(ctx, &r.env, b); err != nil {
+			return nil, nil, err
+		}
+		if len(left) > 0 {
+			rest = append(append(make([]uint16, 0, len(left)+len(rest)), left...), rest...)
+		}
+	}
+	return rows, rest, nil
+}
+
+// forget lets go of what was made for rows that were handed on.
+func (r *assignRun) forget(b *connectors.Batch, rows []uint16) {
+	for _, row := range rows {
+		slots := b.Row(int(row))
+		for i := range r.assigns {
+			slots[r.assigns[i].slot] = connectors.Value{}
+		}
+	}
 }
 
 // mergeRows puts the rows of a and b, which are parts of all, back into the order they have in all.
