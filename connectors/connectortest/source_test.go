@@ -92,7 +92,7 @@ func (r *listReader) Poll(ctx context.Context) (*connectors.Batch, error) {
 		if r.list.fault == repeatsRecord {
 			b.Next--
 		}
-		if ctx.Err() != nil {
+		if r.list.fault == losesOnCancel && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		return b, nil

@@ -275,3 +275,30 @@ func TestEncodeOfManyFieldSetsStaysRight(t *testing.T) {
 		}
 	}
 }
+
+func TestEncodeTellsAnEmptyNameFromTheFirstNameMet(t *testing.T) {
+	l := edits(drop("a"))
+	for _, spans := range []bool{false, true} {
+		d, err := NewDecoder(jsonFormat, nil, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e, err := NewEncoder(jsonFormat, &l, EncoderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range []struct{ value, want string }{
+			{`{"":1}`, `{"":1}`}, {`{"a":1}`, `{}`}, {`{"a":2}`, `{}`}, {`{"":2}`, `{"":2}`},
+		} {
+			b, sel := batchOf(0, c.value)
+			if spans {
+				sel = d.Decode(b, sel, func(_ uint16, err *SyntaxError) { t.Fatal(err) })
+			}
+			rows := &connectors.Rows{Batch: b, Sel: sel}
+			e.Encode(rows, func(_ int, err error) { t.Fatal(err) })
+			if got := string(rows.Values[0]); got != c.want {
+				t.Errorf("record %d of %s, with spans %v: %s, want %s", i, c.value, spans, got, c.want)
+			}
+		}
+	}
+}

@@ -151,5 +151,6 @@ func intern(names *[]string, name string) int {
 	return len(*names) - 1
 }
 
-// order names the present expectations, never by 0.
-func (t *keyTable) order() uint32 { return max(t.changes, 1) }
+// order names the present expectations, never by 0 within the first billions of
+// changes.
+func (t *keyTable) order() uint32 { return t.changes + 1 }

@@ -79,7 +79,9 @@ func (p *fetchPool) lend(buf []byte) []byte {
 	}
 	p.mu.Lock()
 	p.lent[&buf[0]] = buf
-	p.hint = max(n, p.hint-p.hint/64)
+	// Halved at each batch, so that a single large one does not make the buffers of
+	// the small ones behind it as large, which are all held until they are read.
+	p.hint = max(n, p.hint/2)
 	p.mu.Unlock()
 	return buf[:n:n]
 }

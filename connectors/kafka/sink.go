@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strconv"
 	"strings"
 	"sync"
@@ -48,6 +49,9 @@ type sink struct {
 	stream    *stream
 	set       *txnSet // exactly_once only
 	maxRecord int
+	keyed     bool          // the topic is compacted only, and takes no record without a key
+	past      time.Duration // how far from the clock a record's time may be; 0 for any
+	future    time.Duration
 
 	mu      sync.Mutex
 	parts   int       // partitions of the topic
@@ -161,8 +165,8 @@ func (s *sink) checkTopic(ctx context.Context) (cluster string, err error) {
 	return meta.Cluster, nil
 }
 
-// readLimits learns how large a record the topic takes. A user without the right
-// to ask gets Kafka's default.
+// readLimits learns which records the topic takes. A user without the right to
+// ask gets Kafka's default of their size.
 func (s *sink) readLimits(ctx context.Context, adm *kadm.Client) {
 	limit := defaultMaxMessage
 	configs, err := adm.DescribeTopicConfigs(ctx, s.cfg.Topic)
@@ -170,6 +174,11 @@ func (s *sink) readLimits(ctx context.Context, adm *kadm.Client) {
 		if c, err := configs.On(s.cfg.Topic, nil); err == nil && c.Err == nil {
 			if n := configNumber(c, "max.message.bytes"); n > 0 {
 				limit = int(min(n, 64<<20))
+			}
+			s.keyed = configText(c, "cleanup.policy") == "compact"
+			if configText(c, "message.timestamp.type") != "LogAppendTime" {
+				s.past = configMillis(c, "message.timestamp.before.max.ms")
+				s.future = configMillis(c, "message.timestamp.after.max.ms")
 			}
 		}
 	}
@@ -179,15 +188,31 @@ func (s *sink) readLimits(ctx context.Context, adm *kadm.Client) {
 	s.maxRecord = limit
 }
 
-// configNumber is the number in a described configuration, or 0.
-func configNumber(c kadm.ResourceConfig, key string) int64 {
+// configText is the value in a described configuration, or empty.
+func configText(c kadm.ResourceConfig, key string) string {
 	for _, kv := range c.Configs {
 		if kv.Key == key && kv.Value != nil {
-			n, err := strconv.ParseInt(*kv.Value, 10, 64)
-			if err == nil {
-				return n
-			}
+			return *kv.Value
 		}
+	}
+	return ""
+}
+
+// configNumber is the number in a described configuration, or 0.
+func configNumber(c kadm.ResourceConfig, key string) int64 {
+	n, err := strconv.ParseInt(configText(c, key), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// configMillis is the time in a described configuration, 0 where it is none or
+// beyond all that matters.
+func configMillis(c kadm.ResourceConfig, key string) time.Duration {
+	const century = 100 * 365 * 24 * time.Hour
+	if n := configNumber(c, key); n > 0 && n < century.Milliseconds() {
+		return time.Duration(n) * time.Millisecond
 	}
 	return 0
 }
@@ -209,6 +234,19 @@ func (s *sink) partitions(ctx context.Context, wanted int64) int {
 		s.parts = len(meta.Topics[s.cfg.Topic].Partitions)
 	}
 	return s.parts
+}
+
+// times are the first and the last time of a record that the topic takes, in
+// milliseconds since 1970.
+func (s *sink) times(now time.Time) (oldest, newest int64) {
+	oldest, newest = math.MinInt64, math.MaxInt64
+	if s.past > 0 {
+		oldest = now.Add(-s.past).UnixMilli()
+	}
+	if s.future > 0 {
+		newest = now.Add(s.future).UnixMilli()
+	}
+	return oldest, newest
 }
 
 // rules are what rows are made into records by. Dead letters keep what they came

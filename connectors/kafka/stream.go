@@ -8,6 +8,7 @@ import (
 	"time"
 	"unsafe"
 
+	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -284,12 +285,21 @@ func (c *chunk) release() {
 	c.home.stream.land(iv)
 }
 
+// refusals are answers that a record gets whenever it is sent.
+var refusals = []error{kerr.InvalidTimestamp, kerr.InvalidRecord, kerr.MessageTooLarge, kerr.RecordListTooLarge, kerr.PolicyViolation}
+
 func produceError(where, topic string, err error) error {
 	if auth, help := denied(err); auth {
 		return connectors.Permanent(fmt.Errorf("%s: write to topic %s: %w (%s)", where, topic, err, help))
 	}
 	if fenced(err) {
 		return fmt.Errorf("%s: write to topic %s: %w: %w", where, topic, connectors.ErrFenced, err)
+	}
+	for _, refusal := range refusals {
+		if errors.Is(err, refusal) {
+			// The same records come again after a restart, and are refused again.
+			return connectors.Permanent(fmt.Errorf("%s: write to topic %s: %w (the topic's configuration refuses a record: change it, or filter such records out)", where, topic, err))
+		}
 	}
 	if errors.Is(err, kgo.ErrClientClosed) {
 		return fmt.Errorf("%s: write to topic %s: the sink was closed with records unsent", where, topic)

@@ -187,8 +187,15 @@ func (t *txnSet) clientOf(ctx context.Context, iv *interval) (*kgo.Client, error
 	return s.client, nil
 }
 
-// takeSlot waits for a free slot.
+// ageEvery is how often a wait for a slot looks at the age of the transactions.
+const ageEvery = time.Second
+
+// takeSlot waits for a free slot. Where all are held by what no checkpoint has
+// completed, none comes free, as the next barrier is behind the writer that waits:
+// then the wait ends when the first of them is too old.
 func (t *txnSet) takeSlot(ctx context.Context) (*slot, error) {
+	tick := time.NewTicker(ageEvery)
+	defer tick.Stop()
 	for {
 		t.mu.Lock()
 		for _, s := range t.slots {
@@ -202,6 +209,10 @@ func (t *txnSet) takeSlot(ctx context.Context) (*slot, error) {
 		t.mu.Unlock()
 		select {
 		case <-freed:
+		case <-tick.C:
+			if err := t.checkAge(t.now()); err != nil {
+				return nil, err
+			}
 		case <-t.stream.broken:
 			return nil, t.stream.failure()
 		case <-ctx.Done():

@@ -18,6 +18,8 @@ type writer struct {
 	pool   *chunkPool
 	chunk  *chunk // being filled, or nil
 	turned bool   // the next record is the first of an interval
+
+	oldest, newest int64 // the times of records that the topic takes, in milliseconds since 1970
 }
 
 // Write implements connectors.Writer.
@@ -27,6 +29,7 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	}
 	var client *kgo.Client
 	var refused []connectors.RowError
+	w.oldest, w.newest = w.sink.times(time.Now())
 	for i := range rows.Sel {
 		row, reason := w.row(ctx, rows, i)
 		if reason.Reason != "" {
@@ -109,6 +112,9 @@ func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, co
 			return r, connectors.RowError{Kind: "timestamp", Reason: "the timestamp expression gave " + v.Kind().String() + ", not a timestamp or milliseconds"}
 		}
 	}
+	if reason := w.untaken(cfg, rows, i, rec, r.millis); reason.Reason != "" {
+		return r, reason
+	}
 	if cfg.Partition.Set() {
 		v := rows.Slot(i, cfg.Partition.Slot)
 		if v.Kind() != connectors.Int {
@@ -120,6 +126,20 @@ func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, co
 		r.partition = int32(v.Int())
 	}
 	return r, connectors.RowError{}
+}
+
+// untaken tells why the broker would refuse a row, and every other one that is
+// sent along with it.
+func (w *writer) untaken(cfg *SinkConfig, rows *connectors.Rows, i int, rec *connectors.Record, millis int64) connectors.RowError {
+	switch {
+	case millis < w.oldest || millis > w.newest:
+		return connectors.RowError{Kind: "timestamp", Reason: fmt.Sprintf(
+			"the record's time is %s and topic %s takes none so far from the clock (message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
+			time.UnixMilli(millis).UTC().Format(time.RFC3339), cfg.Topic)}
+	case w.sink.keyed && (!cfg.Key.Set() && rec.Key == nil || cfg.Key.Set() && rows.Slot(i, cfg.Key.Slot).IsNull()):
+		return connectors.RowError{Kind: "key", Reason: "the record has no key, which topic " + cfg.Topic + " needs, since it is compacted"}
+	}
+	return connectors.RowError{}
 }
 
 // room makes sure that the chunk takes one more row.

@@ -150,6 +150,7 @@ func TestWritingAllocatesNothingForARecord(t *testing.T) {
 	s.join(1)
 	w := &writer{sink: &sink{cfg: newSinkConfig().(*SinkConfig), maxRecord: defaultMaxMessage}, stream: s, iv: s.first()}
 	w.pool = newChunkPool(s, 8<<20, "sink s")
+	w.oldest, w.newest = w.sink.times(time.Now())
 	rows := rowsOf(numbers(0, 500)...)
 	for i := range rows.Batch.Records {
 		rows.Batch.Records[i].Key = []byte("key")

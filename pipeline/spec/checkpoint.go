@@ -43,7 +43,7 @@ func (f Failures) String() string {
 
 // Checkpoint is the block of that name, with its defaults.
 type Checkpoint struct {
-	Storage           string        `key:"storage" doc:"Where checkpoints are kept: file:///path, s3://bucket/prefix or hdfs://host/path. Without it they live in memory."`
+	Storage           string        `key:"storage" doc:"Where checkpoints are kept: file:///path or a plain path. Without it they live in memory."`
 	Interval          time.Duration `key:"interval" doc:"Time from the start of one checkpoint to the start of the next."`
 	Mode              string        `key:"mode" enum:"exactly_once|at_least_once" doc:"Whether a barrier on one of several inputs holds that input until the others have theirs."`
 	Timeout           time.Duration `key:"timeout" doc:"A checkpoint that takes longer has failed."`

@@ -1,0 +1,54 @@
+package kafka
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/twmb/franz-go/pkg/kerr"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+func TestRowsThatTheTopicsConfigurationRefusesAreRefusedOneByOne(t *testing.T) {
+	_, brokers := fake(t)
+	compact, hour := "compact", "3600000"
+	out := topic(t, brokers, 1, map[string]*string{"cleanup.policy": &compact, "message.timestamp.after.max.ms": &hour})
+	p := process(t, brokers, 1, nil, out).start(1, nil)
+	defer p.stop()
+	rows := rowsOf("a", "no key", "too late", "d")
+	for i := range rows.Batch.Records {
+		rows.Batch.Records[i].Key = []byte("k")
+	}
+	rows.Batch.Records[1].Key = nil
+	rows.Batch.Records[2].Time = time.Now().Add(2 * time.Hour).UnixMilli()
+	err := p.writers[0].Write(testContext(t), rows)
+	var refused *connectors.RowsError
+	if !errors.As(err, &refused) || len(refused.Rows) != 2 {
+		t.Fatalf("write: %v, want rows 1 and 2 refused", err)
+	}
+	for i, kind := range []string{"key", "timestamp"} {
+		if r := refused.Rows[i]; r.Row != i+1 || r.Kind != kind {
+			t.Errorf("refused %+v, want row %d for its %s", r, i+1, kind)
+		}
+	}
+	p.mustCommit(p.prepared(1, 1), false)
+	wantTopic(t, "topic", brokers, out, []string{"a", "d"})
+}
+
+func TestARecordThatIsAlwaysRefusedStopsThePipeline(t *testing.T) {
+	for _, refusal := range []*kerr.Error{kerr.InvalidTimestamp, kerr.InvalidRecord} {
+		t.Run(refusal.Message, func(t *testing.T) {
+			c, brokers := fake(t)
+			p := process(t, brokers, 1, nil, topic(t, brokers, 1, nil)).start(1, nil)
+			defer p.stop()
+			refuseProduce(c, func() *kerr.Error { return refusal })
+			p.write(0, "never")
+			_, err := p.checkpoint(1, 1)
+			wantText(t, err, refusal.Message)
+			if !connectors.IsPermanent(err) {
+				t.Error("the error is not permanent: restarts would meet it for ever")
+			}
+		})
+	}
+}
