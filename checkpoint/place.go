@@ -84,8 +84,20 @@ func noMetadata(ctx context.Context, at place, what string, err error) error {
 			hint = "; the folder holds " + strings.Join(inside[max(0, len(inside)-5):], ", ") + ": name one of them"
 		}
 	}
-	return connectors.Permanent(fmt.Errorf("%s: there is no checkpoint%s: %w", what, hint, err))
+	if hint == "" {
+		hint = "; a path leads to the folder of a checkpoint, such as STORAGE/PIPELINE/JOB/chk-12: etl checkpoint list shows them"
+	}
+	return connectors.Permanent(&noCheckpointError{text: what + ": there is no checkpoint" + hint, err: err})
 }
+
+// noCheckpointError is a path without a checkpoint, in words for a person.
+type noCheckpointError struct {
+	text string
+	err  error
+}
+
+func (e *noCheckpointError) Error() string { return e.text }
+func (e *noCheckpointError) Unwrap() error { return e.err }
 
 // folder strips the name of the metadata off an address.
 func folder(u *url.URL) {

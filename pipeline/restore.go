@@ -45,11 +45,17 @@ func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Rest
 		return nil, nil, err
 	}
 	r.job = survey.Job
-	if err := r.refuse(ctx, survey, req); err != nil {
+	likely, err := r.refuse(ctx, survey, req)
+	if err != nil {
 		return nil, nil, err
 	}
 	if err := r.persist(ctx, "connect the sinks", func() error { return a.openSinks(ctx) }); err != nil {
 		return nil, nil, err
+	}
+	if !r.chosen {
+		if err := r.persist(ctx, "look what there is to read", func() error { return a.listSplits(ctx, likely) }); err != nil {
+			return nil, nil, err
+		}
 	}
 	if err := r.takeGeneration(ctx, survey); err != nil {
 		return nil, nil, err
@@ -90,30 +96,31 @@ func (r *runner) request() checkpoint.Request {
 }
 
 // refuse stops before anything is written where that can be known, since taking
-// a generation ends the process that runs the pipeline now.
-func (r *runner) refuse(ctx context.Context, survey *checkpoint.Survey, req checkpoint.Request) error {
+// a generation ends the process that runs the pipeline now. It returns what will
+// probably be restored.
+func (r *runner) refuse(ctx context.Context, survey *checkpoint.Survey, req checkpoint.Request) (*checkpoint.Metadata, error) {
 	if r.chosen {
-		return nil
+		return nil, nil
 	}
 	if err := r.store.Check(ctx, survey, req); err != nil {
-		return err
+		return nil, err
 	}
 	switch req.From {
 	case checkpoint.FromNone:
-		return nil
+		return nil, nil
 	case "":
 		for _, f := range survey.Checkpoints {
 			if f.Meta != nil && !f.Orphan {
-				return r.fits(f.Meta, false)
+				return f.Meta, r.fits(f.Meta, false)
 			}
 		}
-		return nil
+		return nil, nil
 	}
 	o, err := checkpoint.Inspect(ctx, req.From)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return r.fits(o.Meta, true)
+	return o.Meta, r.fits(o.Meta, true)
 }
 
 // takeGeneration makes this process the owner. A try that failed leaves the

@@ -100,6 +100,8 @@ func TestAFailedRecordStopsThePipelineWithItsPlace(t *testing.T) {
 		{"a missing field as a condition", "transforms: [{name: cond, filter: ok}]\n", `{"n": 5}`, []string{"feed/0@1", "step cond", "?? false"}},
 		{"an overflow", "transforms: [{name: calc, set: {m: n * 3000000000000000000}}]\n", `{"n": 5}`, []string{"feed/0@1", "step calc"}},
 		{"an empty value where a field is read", "transforms: [{filter: n > 1}]\n", ``, []string{"feed/0@1", "empty"}},
+		{"no object to set a field in", "transforms: [{name: put, set: {m: 1}}]\n", `"text"`, []string{"feed/0@1", "step put", "no object"}},
+		{"no object to drop a field of", "transforms: [{name: cut, drop: [m]}]\n", `[1]`, []string{"feed/0@1", "step cut", "no object"}},
 		{"no list to unnest", "transforms: [{name: un, unnest: {field: n}}]\n", `{"n": 5}`, []string{"feed/0@1", "step un", "int"}},
 	}
 	for _, tt := range tests {

@@ -119,7 +119,7 @@ func (l *loader) checkpoint(root, n *node) {
 			}
 		}
 		l.config(at, &now, c, "checkpoint")
-		for key, value := range map[string]string{"on_lost_commit": "accept_loss", "compression": "none"} {
+		for key, value := range map[string]string{"on_lost_commit": "accept_loss", "compression": "none", "on_cancel": "delete"} {
 			if e := n.entry(key); e != nil && e.value.text == value {
 				l.unavailable(e, key+": "+value)
 			}

@@ -70,20 +70,21 @@ type assign struct {
 type assignStep struct {
 	name    string
 	assigns []assign
+	objects bool // values may be no objects, and must be
 }
 
 func buildSet(config any, env *Env) Step {
-	return buildAssign(config.(*SetConfig).Fields, env.In, env)
+	return buildAssign(config.(*SetConfig).Fields, env.In, env.In.layout.Untouched(), env)
 }
 
 func buildMap(config any, env *Env) Step {
-	return buildAssign(config.(*MapConfig).Fields, env.In.Project(), env)
+	return buildAssign(config.(*MapConfig).Fields, env.In.Project(), false, env)
 }
 
 // buildAssign compiles the fields over what comes in, so that none sees another
 // one's new value, and puts them into out.
-func buildAssign(fields connectors.Assignments, out *View, env *Env) Step {
-	s := &assignStep{name: env.Name}
+func buildAssign(fields connectors.Assignments, out *View, objects bool, env *Env) Step {
+	s := &assignStep{name: env.Name, objects: objects}
 	if len(fields) == 0 {
 		env.fault(nil, errors.New("there is no field in it"))
 	}
@@ -124,6 +125,12 @@ type assignRun struct {
 const roundBytes = 8 << 20
 
 func (r *assignRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+	if r.objects {
+		var err error
+		if sel, err = objectsOnly(ctx, &r.env, r.name, b, sel); err != nil {
+			return err
+		}
+	}
 	total := len(sel)
 	r.all = append(r.all[:0], sel...)
 	values, tombstones := splitTombstones(b, sel, r.scratch)
@@ -206,13 +213,27 @@ func mergeRows(all, a, b []uint16) []uint16 {
 }
 
 // pass is a step that changes only what is known of the records.
-type pass struct{}
+type pass struct {
+	name    string
+	objects bool
+}
 
-func (pass) Start(env RunEnv) Instance { return passRun{env} }
+func (p pass) Start(env RunEnv) Instance { return &passRun{p, env} }
 
-type passRun struct{ env RunEnv }
+type passRun struct {
+	pass
+	env RunEnv
+}
 
-func (p passRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+func (p *passRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) (err error) {
+	if p.objects {
+		if sel, err = objectsOnly(ctx, &p.env, p.name, b, sel); err != nil {
+			return err
+		}
+	}
+	if len(sel) == 0 {
+		return nil
+	}
 	return p.env.Emit(ctx, 0, b, sel)
 }
 
@@ -242,7 +263,7 @@ func finish(env *Env, out *View) Step {
 		return nil
 	}
 	env.Output(out)
-	return pass{}
+	return pass{name: env.Name, objects: env.In.layout.Untouched()}
 }
 
 // checkField refuses a field that is known not to be there.
@@ -258,13 +279,17 @@ func checkField(v *View, name string) error {
 }
 
 // renameStep puts the values of renamed fields where their new names find them.
-type renameStep struct{ moves []move }
+type renameStep struct {
+	name    string
+	moves   []move
+	objects bool
+}
 
 type move struct{ from, old, slot int }
 
 func buildRename(config any, env *Env) Step {
 	fields := config.(*RenameConfig).Fields
-	s := &renameStep{}
+	s := &renameStep{name: env.Name, objects: env.In.layout.Untouched()}
 	out := env.In
 	names := make([]string, 0, len(fields))
 	for from := range fields {
@@ -304,7 +329,15 @@ type renameRun struct {
 }
 
 // Process copies values; a record without the field keeps what had its new name.
-func (r *renameRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+func (r *renameRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) (err error) {
+	if r.objects {
+		if sel, err = objectsOnly(ctx, &r.env, r.name, b, sel); err != nil {
+			return err
+		}
+	}
+	if len(sel) == 0 {
+		return nil
+	}
 	for _, row := range sel {
 		slots := b.Row(int(row))
 		for _, m := range r.moves {

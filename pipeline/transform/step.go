@@ -119,6 +119,29 @@ func (f *failures) report(ctx context.Context, env *RunEnv, b *connectors.Batch)
 	return nil
 }
 
+// objectsOnly hands the rows whose value is no object to on_error and leaves them
+// out: fields can be changed in an object only.
+func objectsOnly(ctx context.Context, env *RunEnv, step string, b *connectors.Batch, sel []uint16) ([]uint16, error) {
+	n := 0
+	for _, row := range sel {
+		v := b.Records[row].Value
+		at := 0
+		for at < len(v) && (v[at] == ' ' || v[at] == '\n' || v[at] == '\r' || v[at] == '\t') {
+			at++
+		}
+		if v == nil || at < len(v) && v[at] == '{' {
+			sel[n] = row
+			n++
+			continue
+		}
+		e := &expr.EvalError{Reason: "the value is no object, and only objects have fields to change", Kind: expr.KindType}
+		if err := env.Fail(ctx, b, row, failure(step, "", b, row, e)); err != nil {
+			return nil, err
+		}
+	}
+	return sel[:n], nil
+}
+
 // splitTombstones moves the rows without a value behind the others and returns
 // both parts. The order within each is kept.
 func splitTombstones(b *connectors.Batch, sel, scratch []uint16) (values, tombstones []uint16) {

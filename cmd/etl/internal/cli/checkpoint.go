@@ -96,6 +96,9 @@ func (a *app) listCheckpoints(ctx context.Context, name string) error {
 	rows := []row{}
 	for _, j := range jobs {
 		for _, f := range j.Checkpoints {
+			if f.Committed && !f.Complete {
+				continue // what is left of one that was removed
+			}
 			r := row{Job: j.ID, Current: j.Current, Number: f.Number, State: stateOf(&f), Path: f.Path}
 			if f.Meta != nil {
 				r.Kind, r.Completed = string(f.Meta.Kind), f.Meta.Completed
@@ -107,7 +110,7 @@ func (a *app) listCheckpoints(ctx context.Context, name string) error {
 		return json.NewEncoder(a.out).Encode(rows)
 	}
 	if len(rows) == 0 {
-		_, err := fmt.Fprintln(a.out, "no checkpoints")
+		_, err := fmt.Fprintf(a.out, "no checkpoints: nothing is kept there for the pipeline that %s names\n", name)
 		return err
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)

@@ -72,16 +72,16 @@ func LoadSettings(path string, environ []string, flags map[string]string) (Setti
 	if err := k.Load(confmap.Provider(set, "."), nil); err != nil {
 		return Settings{}, fmt.Errorf("read settings from flags: %w", err)
 	}
-	return settingsOf(k)
+	return settingsOf(k, environ)
 }
 
-func settingsOf(k *koanf.Koanf) (Settings, error) {
+func settingsOf(k *koanf.Koanf, environ []string) (Settings, error) {
 	var s Settings
 	var faults []error
 	known := slices.Sorted(maps.Keys(defaults))
 	for _, key := range slices.Sorted(maps.Keys(k.All())) {
 		if _, ok := defaults[key]; !ok {
-			faults = append(faults, fmt.Errorf("there is no setting %q; there are %s", key, strings.Join(known, ", ")))
+			faults = append(faults, fmt.Errorf("%sthere is no setting %q; there are %s", variableOf(key, environ), key, strings.Join(known, ", ")))
 		}
 	}
 	if err := s.LogLevel.UnmarshalText([]byte(k.String("log.level"))); err != nil {
@@ -102,6 +102,17 @@ func settingsOf(k *koanf.Koanf) (Settings, error) {
 		faults = append(faults, fmt.Errorf("shutdown_timeout: %w", err))
 	}
 	return s, errors.Join(faults...)
+}
+
+// variableOf names the variable that an unknown key comes from, if one does.
+func variableOf(key string, environ []string) string {
+	name := envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "__"))
+	for _, e := range environ {
+		if strings.HasPrefix(e, name+"=") {
+			return "variable " + name + " (the prefix belongs to the program: give variables of pipeline files another one): "
+		}
+	}
+	return ""
 }
 
 // Logger makes the program's log.
