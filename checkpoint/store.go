@@ -149,15 +149,12 @@ func (s *Store) Survey(ctx context.Context) (*Survey, error) {
 // noticeStrayJobs makes it a fault that there are jobs and nothing says which is
 // the current one: an owner's record is written before its job's folder.
 func (s *Store) noticeStrayJobs(ctx context.Context, sv *Survey) error {
-	if sv.currentErr != nil {
-		return nil
-	}
 	dirs, err := s.fs.Dirs(ctx, s.pipeline)
 	if err != nil {
 		return fmt.Errorf("list jobs of pipeline %s: %w", s.pipeline, err)
 	}
 	for _, d := range dirs {
-		if isJobID(d) {
+		if isJobID(d) && sv.currentErr == nil {
 			sv.currentErr = fmt.Errorf("job %s is there, but the records of owners that tell which job is the current one are gone", d)
 			return nil
 		}

@@ -21,7 +21,8 @@ type Source interface {
 	// and writes the answer into a checkpoint first.
 	Splits(ctx context.Context, restored []Split) ([]Split, error)
 	// Discover lists splits that are new since known. A source that cannot have
-	// new ones returns nil. It is called once a second while the pipeline runs; a
+	// new ones returns nil. An error that is not permanent is logged, and new splits
+	// beside it are taken. It is called once a second while the pipeline runs; a
 	// source that has to ask a server does so by a setting of its own.
 	Discover(ctx context.Context, known []Split) ([]Split, error)
 	// Reader makes the reader of one subtask for the splits that it was dealt.

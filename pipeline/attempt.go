@@ -1,13 +1,10 @@
 package pipeline
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,216 +76,6 @@ func (s *sharedObjects) get(key string, create func() any) any {
 		s.byKey[key] = create()
 	}
 	return s.byKey[key]
-}
-
-// construct makes the sources, which does no I/O.
-func (a *attempt) construct() error {
-	p := a.plan
-	for _, c := range p.chains {
-		if c.source == nil {
-			continue
-		}
-		src, err := c.source.spec.Spec.New(c.source.spec.Config)
-		if err != nil {
-			return fmt.Errorf("source %s: %w", c.source.spec.Name, err)
-		}
-		a.sources = append(a.sources, &sourceRun{node: c.source, chain: c, source: src, subtasks: a.parallelism})
-	}
-	return nil
-}
-
-// makeSinks makes the sinks anew and closes those that could not be opened.
-func (a *attempt) makeSinks() error {
-	for _, s := range a.sinks {
-		a.note("sink", s.sink.Close())
-	}
-	a.sinks, a.shared.byKey = map[string]*sinkRun{}, nil
-	a.commits = &committers{log: a.log, byID: map[string]connectors.Committer{}}
-	for _, s := range a.plan.sinks {
-		sink, err := s.spec.Spec.New(s.spec.Config)
-		if err != nil {
-			return connectors.Permanent(fmt.Errorf("sink %s: %w", s.spec.Name, err))
-		}
-		a.sinks[s.spec.Name] = &sinkRun{node: s, sink: sink}
-	}
-	return nil
-}
-
-// openSinks connects the sinks. It changes nothing in their targets. It can be
-// repeated: each try has sinks of its own.
-func (a *attempt) openSinks(ctx context.Context) error {
-	if err := a.makeSinks(); err != nil {
-		return err
-	}
-	cp := &a.plan.Spec.Checkpoint
-	slots := 16
-	if cp.TolerableFailures >= 0 {
-		slots = cp.MaxConcurrent + int(cp.TolerableFailures) + 1
-	}
-	for _, s := range a.plan.sinks {
-		run := a.sinks[s.spec.Name]
-		env := connectors.SinkEnv{
-			Log: a.log.With("sink", s.spec.Name), Pipeline: a.plan.Spec.Name, Name: s.spec.Name,
-			Subtasks: s.writers * a.parallelism, Generation: a.generation.Load, Origin: a.originName, Slots: slots,
-			Shared: a.shared.get, Encoding: "json", Budget: a.opts.sinkBudget(len(a.plan.sinks)),
-			Interval: cp.Interval, Failpoint: a.opts.Failpoint,
-		}
-		if err := run.sink.Open(ctx, env); err != nil {
-			return fmt.Errorf("sink %s: open: %w", s.spec.Name, err)
-		}
-		if two, ok := run.sink.(connectors.TwoPhaseSink); ok {
-			c := two.Committer()
-			a.commits.byID[c.ID()] = c
-		}
-	}
-	return nil
-}
-
-func (a *attempt) originName() string {
-	name, _ := a.origin.Load().(string)
-	return name
-}
-
-// startSinks hands the sinks what they left in the restored checkpoint.
-func (a *attempt) startSinks(ctx context.Context, m *checkpoint.Metadata, files connectors.CheckpointFiles) error {
-	for _, s := range a.plan.sinks {
-		restored := connectors.Restored{Files: files}
-		if op := findOperator(m, s.spec.UID); op != nil {
-			for _, st := range op.Subtasks {
-				restored.Subtasks = append(restored.Subtasks, connectors.Prepared{State: st.State, Files: st.Files})
-			}
-		}
-		if err := a.sinks[s.spec.Name].sink.Start(ctx, restored); err != nil {
-			return fmt.Errorf("sink %s: start: %w", s.spec.Name, err)
-		}
-	}
-	return nil
-}
-
-// listSplits asks the sources what is there to read.
-func (a *attempt) listSplits(ctx context.Context, m *checkpoint.Metadata) error {
-	for _, s := range a.sources {
-		var restored []connectors.Split
-		if op := findOperator(m, s.node.spec.UID); op != nil {
-			restored = op.Splits
-			if restored == nil {
-				restored = []connectors.Split{}
-			}
-		}
-		splits, err := s.source.Splits(ctx, restored)
-		if err != nil {
-			return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
-		}
-		s.splits = sortSplits(splits)
-		if err := a.checkDropped(s.node.spec.Name, restored, splits); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkDropped refuses to forget positions: what the source does not read any more
-// would be read from its start when it is named again.
-func (a *attempt) checkDropped(source string, restored, now []connectors.Split) error {
-	kept := map[string]bool{}
-	for _, sp := range now {
-		kept[sp.ID] = true
-	}
-	var gone []string
-	for _, sp := range restored {
-		if !kept[sp.ID] {
-			gone = append(gone, fmt.Sprintf("%s at %d", sp.ID, sp.Offset))
-		}
-	}
-	if len(gone) == 0 {
-		return nil
-	}
-	if a.opts.AllowNonRestoredState {
-		a.log.Warn("positions are dropped, as asked", "source", source, "splits", strings.Join(gone, ", "))
-		return nil
-	}
-	return connectors.Permanent(fmt.Errorf("source %s does not read %s any more, which the checkpoint has positions of: "+
-		"name it again, or drop the positions with --allow-non-restored-state", source, strings.Join(gone, ", ")))
-}
-
-func sortSplits(s []connectors.Split) []connectors.Split {
-	s = slices.Clone(s)
-	slices.SortFunc(s, func(a, b connectors.Split) int { return strings.Compare(a.ID, b.ID) })
-	return s
-}
-
-func findOperator(m *checkpoint.Metadata, uid string) *checkpoint.Operator {
-	if m == nil {
-		return nil
-	}
-	for i := range m.Operators {
-		if m.Operators[i].UID == uid {
-			return &m.Operators[i]
-		}
-	}
-	return nil
-}
-
-// operators is the state of a new job before its first record.
-func (a *attempt) operators(m *checkpoint.Metadata) []checkpoint.Operator {
-	var ops []checkpoint.Operator
-	for _, s := range a.sources {
-		ops = append(ops, checkpoint.Operator{
-			UID: s.node.spec.UID, Kind: "source " + s.node.spec.Kind, Parallelism: a.parallelism, Splits: s.splits,
-		})
-	}
-	for _, s := range a.plan.sinks {
-		if op := findOperator(m, s.spec.UID); op != nil {
-			ops = append(ops, *op)
-		}
-	}
-	return ops
-}
-
-// readsNew reports whether there are splits that a checkpoint does not know.
-func (a *attempt) readsNew(m *checkpoint.Metadata) bool {
-	for _, s := range a.sources {
-		known := map[string]bool{}
-		if op := findOperator(m, s.node.spec.UID); op != nil {
-			for _, sp := range op.Splits {
-				known[sp.ID] = true
-			}
-		}
-		for _, sp := range s.splits {
-			if !known[sp.ID] {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// openReaders deals the splits out to the subtasks and makes their readers.
-func (a *attempt) openReaders() error {
-	for _, s := range a.sources {
-		dealt := make([][]connectors.Split, a.parallelism)
-		for i, sp := range s.splits {
-			dealt[i%a.parallelism] = append(dealt[i%a.parallelism], sp)
-		}
-		for _, t := range a.tasks {
-			if t.chain != s.chain {
-				continue
-			}
-			env := connectors.ReaderEnv{
-				Log: a.log.With("source", s.node.spec.Name), Subtask: t.subtask, Subtasks: a.parallelism,
-				Budget:  a.opts.sourceBudget(len(a.sources) * max(1, min(a.parallelism, len(s.splits)))),
-				Batches: connectors.NewBatchPool(idleBatches),
-			}
-			r, err := newSourceReader(s, env, dealt[t.subtask])
-			if err != nil {
-				return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
-			}
-			t.reader = r
-			s.tasks = append(s.tasks, t)
-			a.left.Add(1)
-		}
-	}
-	return nil
 }
 
 // run works until ctx ends, a task or the coordinator fails, or, with bounded
@@ -415,8 +202,7 @@ func (a *attempt) discover(ctx context.Context) error {
 				return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
 			}
 			if err != nil {
-				a.log.Warn("looking for new partitions failed", "source", s.node.spec.Name, "err", err)
-				continue
+				a.log.Warn("looking for new splits", "source", s.node.spec.Name, "err", err)
 			}
 			for _, sp := range sortSplits(added) {
 				a.log.Info("reading a new split", "source", s.node.spec.Name, "split", sp.ID, "offset", sp.Offset)
@@ -473,60 +259,6 @@ func tellCommitted(s connectors.Source, splits []connectors.Split) (err error) {
 	return s.Committed(ctx, splits)
 }
 
-// prepared is what one writer has to prepare for a barrier.
-type prepared struct {
-	sink    *sinkWriter
-	prepare connectors.Prepare
-}
-
-// prepare makes durable what a task's writers took before a barrier, and
-// acknowledges it.
-func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, parts []prepared) {
-	var broken error
-	defer func() {
-		if broken != nil {
-			a.fail(broken)
-		}
-	}()
-	defer recoverTo(&broken)
-	began := time.Now()
-	files := a.files(b.id.Number)
-	var failed error
-	for _, p := range parts {
-		// All of them, also when one fails: the others hold what the next is to hand over.
-		got, err := p.prepare(ctx, files)
-		if err != nil {
-			failed = cmp.Or(failed, fmt.Errorf("sink %s: prepare checkpoint %d: %w", p.sink.name, b.id.Number, err))
-			continue
-		}
-		ack.Committables = append(ack.Committables, got.Committables...)
-		if got.State != nil || len(got.Files) > 0 {
-			sp := p.sink.node.spec
-			ack.Operators = append(ack.Operators, checkpoint.OperatorState{
-				UID: sp.UID, Kind: "sink " + sp.Kind, Parallelism: p.sink.node.writers * a.parallelism,
-				State: &checkpoint.SubtaskState{Subtask: p.sink.index, State: got.State, Files: got.Files},
-			})
-		}
-	}
-	if failed != nil {
-		a.declined(ctx, b, ack.Task, failed)
-		return
-	}
-	ack.Checkpoint, ack.Async = b.id, time.Since(began)
-	a.coord.Ack(ack)
-}
-
-// declined fails the checkpoint, or the attempt where trying again is no use.
-func (a *attempt) declined(ctx context.Context, b *barrier, t checkpoint.TaskID, err error) {
-	switch {
-	case ctx.Err() != nil:
-	case errors.Is(err, connectors.ErrFenced), connectors.IsPermanent(err):
-		a.fail(err)
-	default:
-		a.coord.Decline(t, b.id, err)
-	}
-}
-
 // fail ends the attempt; the first failure counts.
 func (a *attempt) fail(err error) {
 	select {
@@ -556,38 +288,5 @@ func (a *attempt) close() {
 func (a *attempt) note(what string, err error) {
 	if err != nil {
 		a.log.Debug("closing failed", "what", what, "err", err)
-	}
-}
-
-// prepareSequence runs functions one after the other, beside the task that adds them.
-type prepareSequence struct {
-	mu      sync.Mutex
-	queue   []func()
-	running bool
-}
-
-func (s *prepareSequence) add(wg *sync.WaitGroup, f func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.queue = append(s.queue, f)
-	if s.running {
-		return
-	}
-	s.running = true
-	wg.Go(s.drain)
-}
-
-func (s *prepareSequence) drain() {
-	for {
-		s.mu.Lock()
-		if len(s.queue) == 0 {
-			s.running = false
-			s.mu.Unlock()
-			return
-		}
-		f := s.queue[0]
-		s.queue = s.queue[1:]
-		s.mu.Unlock()
-		f()
 	}
 }

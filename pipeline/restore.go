@@ -191,7 +191,7 @@ func (r *runner) checkBehind(ctx context.Context, a *attempt, owners checkpoint.
 	what := "nothing to restore"
 	if restore.Meta != nil {
 		i := restore.Meta.ID()
-		id, what = &i, fmt.Sprintf("checkpoint %d of generation %d as the newest", i.Number, i.Generation)
+		id, what = &i, fmt.Sprintf("checkpoint %d of generation %d", i.Number, i.Generation)
 	}
 	st, err := a.commits.standingOf(ctx, owners, id, false)
 	if err != nil {
@@ -208,7 +208,7 @@ func (r *runner) checkBehind(ctx context.Context, a *attempt, owners checkpoint.
 		r.log.Warn("going on from less than what was published, as asked: results since then are published again", "from", what, "reason", reason)
 		return nil
 	}
-	return connectors.Permanent(fmt.Errorf("the checkpoint storage has %s, but %s: checkpoints are missing there, and going on would publish results twice; "+
+	return connectors.Permanent(fmt.Errorf("the checkpoint storage has %s to go on from, but %s: later checkpoints are missing there, and going on would publish results twice; "+
 		"bring them back, or take the duplicates with --accept-duplicates, or start anew with --from none", what, reason))
 }
 
@@ -254,9 +254,12 @@ func (r *runner) fits(m *checkpoint.Metadata, byUser bool) error {
 func (r *runner) resolve(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) error {
 	var keep []connectors.Committable
 	if m := restore.Meta; m != nil {
-		keep = m.Committables
-		if err := a.commits.commit(ctx, m, true); err != nil {
-			return r.unlessFenced(ctx, err)
+		// The marker is proof; what sinks still know of it may be another's by now.
+		if !restore.Committed {
+			keep = m.Committables
+			if err := a.commits.commit(ctx, m, true); err != nil {
+				return r.unlessFenced(ctx, r.withRemedy(ctx, err))
+			}
 		}
 		if !restore.NewJob {
 			if err := job.Proven(ctx, m.Number); err != nil {
@@ -322,6 +325,24 @@ func (r *runner) unlessFenced(ctx context.Context, err error) error {
 		"is a pipeline of the same name or prefix at work elsewhere? %s", err.Error())
 }
 
+// withRemedy adds to a lost commit from where the pipeline can go on.
+func (r *runner) withRemedy(ctx context.Context, err error) error {
+	var lost *LostCommitError
+	if !errors.As(err, &lost) {
+		return err
+	}
+	survey, surveyErr := r.store.Survey(ctx)
+	if surveyErr != nil {
+		return err
+	}
+	for _, f := range survey.Checkpoints {
+		if f.Committed && f.Meta != nil && !f.Orphan && f.Number < lost.Checkpoint.Number {
+			return fmt.Errorf("%w; every commit up to checkpoint %d is proven: -s %s goes on from there and publishes anew what came after", err, f.Number, f.Path)
+		}
+	}
+	return err
+}
+
 // runTasks runs the tasks and ends the job when its input has ended.
 func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) (Outcome, error) {
 	if err := a.buildTasks(); err != nil {
@@ -345,7 +366,7 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 	r.opts.Running()
 	finished, err := a.run(ctx)
 	if err != nil {
-		return Failed, r.unlessFenced(ctx, err)
+		return Failed, r.unlessFenced(ctx, r.withRemedy(ctx, err))
 	}
 	if finished {
 		return Finished, job.End(ctx, checkpoint.Ended{How: checkpoint.Finished})

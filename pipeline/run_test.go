@@ -335,10 +335,9 @@ func TestFailedCheckpointsAreTakenOverByTheNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := pipelinetest.New(t, straight)
 		feed, out := w.Feed("in", 2), w.Target("out")
-		failures := 0
+		var failures atomic.Int64
 		out.AfterPrepare = func(id connectors.CheckpointID) error {
-			if id.Number%4 != 0 && failures < 40 {
-				failures++
+			if id.Number%4 != 0 && failures.Add(1) < 40 {
 				return errors.New("the checkpoint storage is slow")
 			}
 			return nil
@@ -350,8 +349,8 @@ func TestFailedCheckpointsAreTakenOverByTheNext(t *testing.T) {
 		}
 		feed.End()
 		s, err := p.Wait()
-		if err != nil || s.Restarts != 0 || failures == 0 {
-			t.Fatalf("%d restarts, %d failures, error %v", s.Restarts, failures, err)
+		if err != nil || s.Restarts != 0 || failures.Load() == 0 {
+			t.Fatalf("%d restarts, %d failures, error %v", s.Restarts, failures.Load(), err)
 		}
 		equal(t, sorted(out.Values()), wantEven(500))
 	})

@@ -269,7 +269,7 @@ pipeline: large
 parallelism: 1
 source: {feed: {name: FEED-in, batch: 1000}}
 transforms:
-  - {name: big, set: {r: 'repeat("x", n * 1000)', s: 'repeat("y", (600 - n) * 1000)'}, on_error: skip}
+  - {name: big, set: {r: 'repeat("x", n * 100)', s: 'repeat("y", (600 - n) * 100)'}, on_error: skip}
   - map: {n: n, size: len(r) + len(s)}
 sink: {collect: {name: TARGET-out}}
 checkpoint: {storage: STORAGE}
@@ -277,17 +277,16 @@ checkpoint: {storage: STORAGE}
 		feed := w.Feed("in", 1)
 		var want []string
 		for n := range 600 {
-			switch {
-			case n%100 == 50:
+			switch n % 100 {
+			case 50:
 				feed.Add(0, pipelinetest.Record{Null: true})
 				want = append(want, "")
-				continue
-			case n%100 == 70:
+			case 70:
 				feed.Append(0, `{"n":null}`)
-				continue
+			default:
+				feed.Append(0, fmt.Sprintf(`{"n":%d}`, n))
+				want = append(want, fmt.Sprintf(`{"n":%d,"size":60000}`, n))
 			}
-			feed.Append(0, fmt.Sprintf(`{"n":%d}`, n))
-			want = append(want, fmt.Sprintf(`{"n":%d,"size":600000}`, n))
 		}
 		feed.End()
 		s, err := w.Run()

@@ -176,7 +176,22 @@ func (s *source) Discover(ctx context.Context, known []connectors.Split) ([]conn
 	}
 	fresh, err := s.fresh(ctx, adm, topics, byID)
 	sortSplits(fresh)
-	return fresh, err
+	return fresh, errors.Join(err, gone(topics, known))
+}
+
+// gone tells of topics that are known and do not exist any more.
+func gone(topics kadm.TopicDetails, known []connectors.Split) error {
+	var names []string
+	for _, sp := range known {
+		topic, _, _ := parseSplitID(sp.ID)
+		if _, there := topics[topic]; !there && !slices.Contains(names, topic) {
+			names = append(names, topic)
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("topic %s does not exist any more: nothing is read from it, its positions are kept", strings.Join(names, ", "))
 }
 
 // list asks for the topics that the source reads. A topic that is known and not

@@ -1,15 +1,13 @@
 package expr
 
 import (
-	"regexp"
-
 	"github.com/sluice-etl/sluice/connectors"
 )
 
 func init() {
 	define(
 		function{Function: doc("match(text string, regex string) bool", "tells whether a regular expression (RE2) matches some part of text", `match("a1", "[0-9]")`, `true`),
-			build: withRegex(func(_ *Env, _ *site, re *regexp.Regexp, text string) connectors.Value {
+			build: withRegex(func(_ *Env, _ *site, re *pattern, text string) connectors.Value {
 				return connectors.BoolValue(re.MatchString(text))
 			})},
 		function{Function: doc("extract(text string, regex string) string|null", "gives what the first group of a regular expression matches, without groups what all of it matches, or null", `extract("id=17;", "id=([0-9]+)")`, `"17"`),
@@ -22,20 +20,20 @@ func init() {
 }
 
 // withRegex compiles a function of text and a regular expression.
-func withRegex(do func(e *Env, s *site, re *regexp.Regexp, text string) connectors.Value) func(*compiler, *site, []*node) fn {
+func withRegex(do func(e *Env, s *site, re *pattern, text string) connectors.Value) func(*compiler, *site, []*node) fn {
 	return func(c *compiler, at *site, args []*node) fn {
 		pattern := c.pattern(args[1])
 		if pattern == nil {
 			return nil
 		}
-		subject := c.subject(at, args[0])
+		subject := c.subject(args[0])
 		return func(e *Env) connectors.Value {
 			text, ok := subject(e)
 			if !ok {
 				return failure
 			}
 			re := pattern(e)
-			if re == nil {
+			if re == nil || !e.scan(at, re, text) {
 				return failure
 			}
 			return do(e, at, re, text)
@@ -43,14 +41,14 @@ func withRegex(do func(e *Env, s *site, re *regexp.Regexp, text string) connecto
 	}
 }
 
-// subject is the text that a regular expression is to be matched with, paid for.
-func (c *compiler) subject(at *site, n *node) func(e *Env) (string, bool) {
+// subject is the text that a regular expression is to be matched with.
+func (c *compiler) subject(n *node) func(e *Env) (string, bool) {
 	run := n.run
 	return func(e *Env) (string, bool) {
 		v := run(e)
 		switch {
 		case v.Kind() == connectors.String:
-			return v.Text(), e.step(at, len(v.Text())/regexSteps)
+			return v.Text(), true
 		case v.Kind() == failed:
 		case v.IsNull():
 			e.null(n.at, "matched", `""`)
@@ -62,7 +60,7 @@ func (c *compiler) subject(at *site, n *node) func(e *Env) (string, bool) {
 }
 
 // group is the first group of a match, or all of it where there are no groups.
-func group(re *regexp.Regexp, text string, at []int) connectors.Value {
+func group(re *pattern, text string, at []int) connectors.Value {
 	i := min(re.NumSubexp(), 1) * 2
 	if at == nil || at[i] < 0 {
 		return connectors.NullValue()
@@ -70,22 +68,20 @@ func group(re *regexp.Regexp, text string, at []int) connectors.Value {
 	return connectors.StringValue(text[at[i]:at[i+1]])
 }
 
-func extract(_ *Env, _ *site, re *regexp.Regexp, text string) connectors.Value {
+func extract(_ *Env, _ *site, re *pattern, text string) connectors.Value {
 	return group(re, text, re.FindStringSubmatchIndex(text))
 }
 
-func extractAll(e *Env, s *site, re *regexp.Regexp, text string) connectors.Value {
+func extractAll(e *Env, s *site, re *pattern, text string) connectors.Value {
 	b := e.open(s, '[')
-	for _, at := range re.FindAllStringSubmatchIndex(text, e.steps) {
-		if !e.step(s, 1) || !b.value(e, group(re, text, at)) {
-			return failure
-		}
+	if !e.matches(s, re, text, func(at []int) bool { return b.value(e, group(re, text, at)) }) {
+		return failure
 	}
 	return b.list(e)
 }
 
 func replaceAll(c *compiler, at *site, args []*node) fn {
-	pattern, subject := c.pattern(args[1]), c.subject(at, args[0])
+	pattern, subject := c.pattern(args[1]), c.subject(args[0])
 	if pattern == nil {
 		return nil
 	}
@@ -101,14 +97,14 @@ func replaceAll(c *compiler, at *site, args []*node) fn {
 			return failure
 		}
 		start, last := len(e.scratch), 0
-		for _, m := range re.FindAllStringSubmatchIndex(text, e.steps) {
+		if !e.matches(at, re, text, func(m []int) bool {
 			before := len(e.scratch)
 			e.scratch = append(e.scratch, text[last:m[0]]...)
 			e.scratch = re.ExpandString(e.scratch, with.Text(), text, m)
 			last = m[1]
-			if !e.step(at, 1) || !e.spend(at, len(e.scratch)-before) {
-				return failure
-			}
+			return e.spend(at, len(e.scratch)-before)
+		}) {
+			return failure
 		}
 		if last == 0 && len(e.scratch) == start {
 			return connectors.StringValue(text)

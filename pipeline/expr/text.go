@@ -2,7 +2,6 @@ package expr
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -123,9 +122,6 @@ func (e *Env) noText(s *site, op string, v connectors.Value) truth {
 	return unknown
 }
 
-// regexSteps is how many bytes of text a step of matching covers.
-const regexSteps = 4
-
 // Regular expressions that records bring are bounded in length, and so many of
 // them are kept.
 const (
@@ -133,43 +129,43 @@ const (
 	regexKept    = 64
 )
 
-type regexCache struct{ byText map[string]*regexp.Regexp }
+type regexCache struct{ byText map[string]*pattern }
 
 // regex compiles a pattern that is known at run time only.
-func (e *Env) regex(s *site, pattern string) *regexp.Regexp {
-	if re, ok := e.regexes.byText[pattern]; ok {
+func (e *Env) regex(s *site, text string) *pattern {
+	if re, ok := e.regexes.byText[text]; ok {
 		return re
 	}
-	if len(pattern) > regexLongest {
+	if len(text) > regexLongest {
 		e.failf(s, KindLimit, "%s is a regular expression of more than %d bytes", s.name, regexLongest)
 		return nil
 	}
-	re, err := regexp.Compile(pattern)
+	re, err := newPattern(strings.Clone(text))
 	if err != nil {
 		e.fail(s, KindArgument, s.name+" is no valid regular expression")
 		return nil
 	}
 	if e.regexes.byText == nil || len(e.regexes.byText) >= regexKept {
-		e.regexes.byText = make(map[string]*regexp.Regexp, regexKept)
+		e.regexes.byText = make(map[string]*pattern, regexKept)
 	}
-	e.regexes.byText[strings.Clone(pattern)] = re
+	e.regexes.byText[re.String()] = re
 	return re
 }
 
 // pattern compiles the regular expression that n is, at load where the text
 // fixes it.
-func (c *compiler) pattern(n *node) func(e *Env) *regexp.Regexp {
+func (c *compiler) pattern(n *node) func(e *Env) *pattern {
 	at := n.at
 	if text, ok := n.text(); ok {
-		re, err := regexp.Compile(text)
+		re, err := newPattern(text)
 		if err != nil {
 			c.fault(at, "the regular expression is not valid: "+strings.TrimPrefix(err.Error(), "error parsing regexp: "), "the syntax is RE2's")
 			return nil
 		}
-		return func(*Env) *regexp.Regexp { return re }
+		return func(*Env) *pattern { return re }
 	}
 	run := n.run
-	return func(e *Env) *regexp.Regexp {
+	return func(e *Env) *pattern {
 		v := run(e)
 		if v.Kind() != connectors.String {
 			if v.Kind() != failed {
@@ -199,7 +195,7 @@ func (c *compiler) matches(n *ast.BinaryNode) *node {
 			return e.noText(l.at, "matches", v)
 		}
 		re := pattern(e)
-		if re == nil || !e.step(at, len(v.Text())/regexSteps) {
+		if re == nil || !e.scan(at, re, v.Text()) {
 			return unknown
 		}
 		return truthOf(re.MatchString(v.Text()))

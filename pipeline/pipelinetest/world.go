@@ -117,7 +117,7 @@ func (w *World) copyStorage(from, to string) bool {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	clear := func(f storage.FS) error {
+	empty := func(f storage.FS) error {
 		dirs, err := f.Dirs(ctx, "")
 		for _, d := range dirs {
 			err = errors.Join(err, f.RemoveAll(ctx, d))
@@ -125,7 +125,7 @@ func (w *World) copyStorage(from, to string) bool {
 		return err
 	}
 	files, err := src.List(ctx, "")
-	err = errors.Join(err, clear(dst))
+	err = errors.Join(err, empty(dst))
 	for _, info := range files {
 		data, readErr := storage.ReadFile(ctx, src, info.Name, 1<<30)
 		err = errors.Join(err, readErr, storage.WriteFile(ctx, dst, info.Name, data))

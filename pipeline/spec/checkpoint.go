@@ -3,7 +3,9 @@ package spec
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -128,6 +130,9 @@ func (l *loader) checkpoint(root, n *node) {
 	}
 	if c.Storage == "" && n.get("storage") == nil && (n == nil || n.kind == mapNode || n.kind == nullNode) {
 		l.warn(at, CodeNoStorage, "checkpoints live in memory only, so that a new start of the program begins anew", "add checkpoint: {storage: \"file:///path\"}")
+	}
+	if c.Storage != "" && !strings.Contains(c.Storage, "://") && !filepath.IsAbs(c.Storage) {
+		l.warn(n.get("storage"), CodeRelative, "the path begins at the folder that the program is started in: started in another one, the pipeline begins anew", "write the path from the root, such as /var/lib/etl")
 	}
 	if c.Retained == 1 {
 		l.warn(n.get("retained"), CodeRetainOne, "with one checkpoint kept there is none to fall back to when it is damaged", "leave it out: 3 are kept by default")

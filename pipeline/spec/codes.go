@@ -36,4 +36,5 @@ const (
 	CodeNoStorage   Code = "W0502" // checkpoints that do not outlive the process
 	CodePlainSecret Code = "W0503" // a secret written into the file
 	CodeRetainOne   Code = "W0504" // only one checkpoint is kept
+	CodeRelative    Code = "W0505" // a path that depends on the folder the program is started in
 )

@@ -49,20 +49,24 @@ func Load(path string, opts Options) (*Pipeline, Diagnostics) {
 
 // readBounded reads a file, but no more of it than shows that it is too large.
 func readBounded(path string) ([]byte, error) {
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() && !info.IsDir() {
-		// A pipe would be waited for without end.
-		return nil, &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file")}
-	}
 	f, err := os.Open(path) //nolint:gosec // a path that the user names is what is wanted
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
 	return io.ReadAll(io.LimitReader(f, maxFileSize+1))
+}
+
+// readRegular is readBounded of what is no pipe, which would be waited for without end.
+func readRegular(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "read", Path: path, Err: errors.New("it is no regular file")}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return readBounded(path)
 }
 
 // Parse reads a pipeline from data; name is what its positions say. The
@@ -73,7 +77,7 @@ func Parse(name string, data []byte, opts Options) (*Pipeline, Diagnostics) {
 		opts.Env = os.LookupEnv
 	}
 	if opts.ReadFile == nil {
-		opts.ReadFile = readBounded
+		opts.ReadFile = readRegular
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))

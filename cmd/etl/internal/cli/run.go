@@ -41,7 +41,12 @@ Exit codes: 0 done, 1 failed, 2 invalid file or wrong use, 3 somebody has to act
   etl run orders.yaml --set sink.kafka.topic=orders-test
   etl run orders.yaml -s file:///var/lib/etl/orders/4f1c…/chk-860`,
 		Args: wantFiles,
-		RunE: func(c *cobra.Command, files []string) error { return a.runPipelines(c.Context(), files, f) },
+		RunE: func(c *cobra.Command, files []string) error {
+			if c.Flags().Changed("from") && f.from == "" {
+				return usageError(errors.New("-s is empty: name a checkpoint or none, or leave it out"))
+			}
+			return a.runPipelines(c.Context(), files, f)
+		},
 	}
 	fl := c.Flags()
 	fl.StringVarP(&f.from, "from", "s", "", "checkpoint to restore: a path, or none for a fresh start")
