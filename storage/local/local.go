@@ -88,9 +88,10 @@ func (f *FS) Claim(ctx context.Context, name string) error {
 
 // open opens a file for writing, in a folder that it makes.
 func (f *FS) open(p string, flags int) (*os.File, error) {
+	var err error
 	for range 3 {
 		var file *os.File
-		err := f.makeDir(filepath.Dir(p))
+		err = f.makeDir(filepath.Dir(p))
 		if err == nil {
 			file, err = os.OpenFile(p, flags, 0o644)
 		}
@@ -99,7 +100,7 @@ func (f *FS) open(p string, flags int) (*os.File, error) {
 		}
 		f.forget(f.root) // somebody removed the folder, or one above it
 	}
-	return nil, fmt.Errorf("open %s: its folder is removed again and again", p)
+	return nil, fmt.Errorf("open %s: its folder cannot be made, or is removed again and again: %w", p, err)
 }
 
 // Open reads a file.
