@@ -153,7 +153,9 @@ func (p *pools) GetDecompressBytes([]byte, kgo.CompressionCodecType) []byte {
 	if b, ok := p.bytes.Get().(*[]byte); ok {
 		return *b
 	}
-	return make([]byte, 0, 2<<20)
+	// What the client makes of a batch at most, by its default. A larger one would
+	// only be zeroed up to its end whenever it is given back.
+	return make([]byte, 0, 1<<20)
 }
 
 // PutDecompressBytes takes it back.

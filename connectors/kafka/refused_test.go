@@ -52,3 +52,21 @@ func TestARecordThatIsAlwaysRefusedStopsThePipeline(t *testing.T) {
 		})
 	}
 }
+
+func TestADeadLetterIsTakenWhateverItsTime(t *testing.T) {
+	_, brokers := fake(t)
+	hour := "3600000"
+	out := topic(t, brokers, 1, map[string]*string{"message.timestamp.after.max.ms": &hour})
+	p := process(t, brokers, 1, nil, out).start(1, nil)
+	defer p.stop()
+	rows := rowsOf("too late")
+	rows.Batch.Records[0].Time = time.Now().Add(48 * time.Hour).UnixMilli()
+	rows.DeadLetter = []*connectors.RecordError{{Step: "out", Reason: "too far from the clock", Kind: "timestamp"}}
+	if err := p.writers[0].Write(testContext(t), rows); err != nil {
+		t.Fatal(err)
+	}
+	p.mustCommit(p.prepared(1, 1), false)
+	if got := fetchAll(t, brokers, out, 1)[0].Timestamp; got.After(time.Now().Add(time.Hour)) {
+		t.Errorf("its time is %v, which the topic refuses", got)
+	}
+}

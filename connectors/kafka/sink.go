@@ -329,7 +329,11 @@ func (s *sink) prepare(ctx context.Context, iv *interval) (connectors.Prepared, 
 		return s.set.prepare(ctx, iv)
 	}
 	// Each writer waits for all: the records of the others belong to the same checkpoint.
-	return connectors.Prepared{}, s.stream.drain(ctx, iv)
+	if err := s.stream.drain(ctx, iv); err != nil {
+		return connectors.Prepared{}, err
+	}
+	s.stream.advance(iv)
+	return connectors.Prepared{}, nil
 }
 
 // Close implements connectors.Sink.

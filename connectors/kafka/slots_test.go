@@ -24,3 +24,16 @@ func TestAWaitForASlotEndsWithTheTransactionsThatHoldThem(t *testing.T) {
 	err := p.writers[0].Write(ctx, rowsOf("behind them"))
 	wantText(t, err, "transaction_timeout")
 }
+
+func TestAnIntervalBeyondTheTransactionTimeoutIsRefused(t *testing.T) {
+	_, brokers := fake(t)
+	cfg := newSinkConfig().(*SinkConfig)
+	cfg.Brokers, cfg.Topic = brokers, topic(t, brokers, 1, nil)
+	s := newSink(cfg)
+	defer s.Close()
+	err := s.Open(testContext(t), connectors.SinkEnv{Pipeline: "p", Name: "s", Subtasks: 1, Slots: 2, Interval: 20 * time.Minute})
+	wantText(t, err, "checkpoint.interval 20m0s", "transaction_timeout 15m0s")
+	if !connectors.IsPermanent(err) {
+		t.Error("the error is not permanent")
+	}
+}

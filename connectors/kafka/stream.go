@@ -317,9 +317,11 @@ func (c *chunk) text(s string) string {
 	return unsafe.String(&c.buf[at], len(s))
 }
 
-// advance notes that the interval after iv is the oldest that can be written to.
+// advance lets go of iv, which every writer has passed, if it is the oldest.
 func (s *stream) advance(iv *interval) {
 	s.mu.Lock()
-	s.head = iv.next
-	s.mu.Unlock()
+	defer s.mu.Unlock()
+	if s.head == iv {
+		s.head = iv.next
+	}
 }

@@ -120,7 +120,13 @@ func (t *txnSet) connect(ctx context.Context, s *sink) error {
 	if err := t.readTimeouts(ctx); err != nil {
 		return err
 	}
-	if every := s.env.Interval; every > 0 && t.timeout < 3*every {
+	every := s.env.Interval
+	if every >= t.timeout {
+		return connectors.Permanent(fmt.Errorf(
+			"checkpoint.interval %v is not below transaction_timeout %v: the broker would abort each transaction before its checkpoint; shorten the one, or lengthen the other, up to the broker's transaction.max.timeout.ms",
+			every, t.timeout))
+	}
+	if every > 0 && t.timeout < 3*every {
 		t.log.Warn("transaction_timeout is short against the checkpoint interval: a slow checkpoint or a longer downtime makes the pipeline rewind",
 			"transaction_timeout", t.timeout, "interval", every)
 	}

@@ -112,6 +112,10 @@ func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, co
 			return r, connectors.RowError{Kind: "timestamp", Reason: "the timestamp expression gave " + v.Kind().String() + ", not a timestamp or milliseconds"}
 		}
 	}
+	if rows.DeadLetter != nil {
+		// Its time may be what the record was refused for.
+		r.millis = max(w.oldest, min(r.millis, w.newest))
+	}
 	if reason := w.untaken(cfg, rows, i, rec, r.millis); reason.Reason != "" {
 		return r, reason
 	}

@@ -1,6 +1,8 @@
 package expr
 
 import (
+	"math"
+
 	"github.com/expr-lang/expr/ast"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -104,6 +106,9 @@ func (c *compiler) rangeOf(n *ast.BinaryNode) *node {
 		for k := i.Int(); k <= j.Int(); k++ {
 			if !e.step(at, 1) || !b.value(e, connectors.IntValue(k)) {
 				return failure
+			}
+			if k == math.MaxInt64 {
+				break
 			}
 		}
 		return b.list(e)

@@ -206,6 +206,7 @@ func TestTypesAreChecked(t *testing.T) {
 
 func TestTextAndContainers(t *testing.T) {
 	check(t, sample, [][2]string{
+		{`len(9223372036854775806..big)`, "2"},
 		{`s[0]`, `"G"`},
 		{`s[-1]`, `"e"`},
 		{`s[2:4]`, `"üß"`},

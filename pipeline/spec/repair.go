@@ -30,9 +30,15 @@ func (r *reader) repair(text string, err error) (string, bool) {
 	reason := misread(value)
 	if value != "" && (value[0] == '{' || value[0] == '[') && reason == "" {
 		col := r.file.offset(line, se.Token.Position.Column) - r.file.lines[line-1] - len(prefix)
+		if strings.Contains(se.Message, "invalid tag character") {
+			col-- // it is told of the bracket behind the tag
+		}
 		start, end := flowElement(value, col)
 		prefix, value = prefix+value[:start], value[start:end]
 		reason = "a text with quotes or brackets in it has to be quoted as a whole inside brackets"
+		if strings.HasPrefix(value, "!") {
+			reason = "a text that starts with ! is a tag in YAML"
+		}
 	}
 	if reason == "" || value == "" || r.isRepaired(line) {
 		r.syntax(err)
