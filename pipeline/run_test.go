@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -421,6 +423,65 @@ func TestACrashAtTheLastCheckpointOfABoundedInputIsFinishedByTheNextRun(t *testi
 			})
 		})
 	}
+}
+
+func TestACheckpointMarkedCommittedNeedsNoOtherProof(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		if _, err := p.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		// The target has forgotten, as a broker does whose ids another pipeline used.
+		asked := false
+		out.BeforeCommit = func(id connectors.CheckpointID) error {
+			if id.Generation == 1 {
+				asked = true
+				return connectors.ErrAmbiguous
+			}
+			return nil
+		}
+		feed.End()
+		if _, err := w.Run(); err != nil || asked {
+			t.Errorf("asked again: %v, error %v", asked, err)
+		}
+		equal(t, sorted(out.Values()), wantEven(100))
+	})
+}
+
+func TestALostCommitNamesFromWhereToGoOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, straight)
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		fill(feed, 2, 100, 200)
+		reached := make(chan struct{})
+		var once sync.Once
+		out.BeforeCommit = func(connectors.CheckpointID) error {
+			once.Do(func() { close(reached) })
+			return errors.New("target is down")
+		}
+		<-reached
+		p.Crash()
+		out.BeforeCommit = nil
+		out.Lose()
+		feed.End()
+		_, err := w.Run()
+		path := regexp.MustCompile(`-s (\S+)`).FindStringSubmatch(fmt.Sprint(err))
+		if path == nil {
+			t.Fatalf("error %v", err)
+		}
+		w.Options.From = path[1]
+		if _, err := w.Run(); err != nil {
+			t.Fatal(err)
+		}
+		equal(t, sorted(out.Values()), wantEven(200))
+	})
 }
 
 func TestARestartStrategyGivesUp(t *testing.T) {
