@@ -144,7 +144,8 @@ type Committer interface {
 	Witness(ctx context.Context) (w CheckpointID, ok bool, err error)
 	// Revoke takes away what this pipeline prepared and no checkpoint up to the
 	// restored one holds, so that no older process can publish it any more. keep
-	// are the committables of the retained checkpoints.
+	// are the committables of the restored checkpoint, unless its marker says that
+	// they are published.
 	Revoke(ctx context.Context, keep []Committable) error
 	// Done tells that every committable up to and including n is proven, so that
 	// what they needed can be freed.

@@ -111,40 +111,9 @@ func (s *source) groupOffsets(ctx context.Context, adm *kadm.Client, kind startK
 // was probably meant.
 func unknownTopic(topic string, conn *connection, all kadm.TopicDetails) error {
 	hint := "create it, or correct the name"
-	if near := nearest(topic, slices.Sorted(maps.Keys(all))); near != "" {
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return name == topic })
+	if near := connectors.Nearest(topic, others); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	return connectors.Permanent(fmt.Errorf("topic %s does not exist at kafka %v, or the user may not DESCRIBE it: %s", topic, conn.brokers, hint))
-}
-
-// nearest is the name that differs least from name, if the difference looks like
-// a slip.
-func nearest(name string, among []string) string {
-	best, found := 1+len(name)/3, ""
-	for _, n := range among {
-		if d := distance(name, n); n != name && d < best {
-			best, found = d, n
-		}
-	}
-	return found
-}
-
-// distance is the Levenshtein distance of two names.
-func distance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := diagonal
-			if a[i] != b[j] {
-				cost = 1 + min(diagonal, row[j], row[j+1])
-			}
-			diagonal, row[j+1] = row[j+1], cost
-		}
-	}
-	return row[len(b)]
 }

@@ -191,7 +191,7 @@ func gone(topics kadm.TopicDetails, known []connectors.Split) error {
 	if len(names) == 0 {
 		return nil
 	}
-	return fmt.Errorf("topic %s does not exist any more: nothing is read from it, its positions are kept", strings.Join(names, ", "))
+	return fmt.Errorf("topic %s is not there any more, or has no leader: nothing is read from it, its positions are kept", strings.Join(names, ", "))
 }
 
 // list asks for the topics that the source reads. A topic that is known and not

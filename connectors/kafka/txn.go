@@ -334,6 +334,10 @@ func (t *txnSet) prepare(ctx context.Context, iv *interval) (connectors.Prepared
 		t.mu.Unlock()
 		t.stream.advance(p)
 	}
+	// What the broker has aborted by now must not get into a checkpoint.
+	if err := t.checkAge(t.now()); err != nil {
+		return connectors.Prepared{}, err
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, p := range t.pending {

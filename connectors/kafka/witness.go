@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"time"
 
@@ -216,12 +217,13 @@ func (t *txnSet) addGroup(ctx context.Context, d *txnData) error {
 	})
 }
 
-// retryConcurrent repeats f while the coordinator still ends an earlier
-// transaction of the id, or moves.
+// retryConcurrent repeats f, which can be repeated, while the coordinator still ends
+// an earlier transaction of the id, or moves, or the connection breaks.
 func (t *txnSet) retryConcurrent(ctx context.Context, f func() error) error {
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := f()
-		if !kerr.IsRetriable(err) {
+		broken := isDial(err) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		if !kerr.IsRetriable(err) && !broken {
 			return err
 		}
 		if perr := pause(ctx, wait); perr != nil {

@@ -1,10 +1,10 @@
 package expr
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 	"strings"
+
+	"github.com/sluice-etl/sluice/connectors"
 )
 
 // Error is one fault of an expression, found when it is compiled.
@@ -64,49 +64,8 @@ type EvalError struct {
 
 func (e *EvalError) Error() string { return e.Reason }
 
-// nearest finds the known name that is most like name, or "".
-func nearest(name string, known []string) string {
-	best, bestAt := "", max(1, len(name)/3)+1
-	for _, k := range slices.SortedFunc(slices.Values(known), cmp.Compare[string]) {
-		d := distance(strings.ToLower(name), strings.ToLower(k))
-		if d < bestAt {
-			best, bestAt = k, d
-		}
-	}
-	return best
-}
-
-// distance is the optimal string alignment distance: insertions, deletions,
-// substitutions and swaps of neighbours (Damerau 1964).
-func distance(a, b string) int {
-	const most = 64
-	if len(a) > most || len(b) > most {
-		return most
-	}
-	var rows [3][most + 1]int
-	before, last, row := &rows[0], &rows[1], &rows[2]
-	for j := range len(b) + 1 {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
-		}
-		before, last, row = last, row, before
-	}
-	return last[len(b)]
-}
-
 func didYouMean(name string, known []string) string {
-	if near := nearest(name, known); near != "" {
+	if near := connectors.Nearest(name, known); near != "" {
 		return fmt.Sprintf("did you mean `%s`?", near)
 	}
 	return ""

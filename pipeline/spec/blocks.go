@@ -146,7 +146,7 @@ func (l *loader) misplaced(key string, known []*entry, common []string, w kindWo
 
 // suggest helps with a key that is neither a kind nor a common key.
 func (w kindWords) suggest(key string, common []string) string {
-	if c := nearest(key, append(slices.Clone(w.kinds), common...)); c != "" {
+	if c := connectors.Nearest(key, append(slices.Clone(w.kinds), common...)); c != "" {
 		return fmt.Sprintf("did you mean %q?", c)
 	}
 	return oneOf(w.kinds)

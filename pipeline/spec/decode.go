@@ -124,7 +124,7 @@ func keysHelp(keys []string) string {
 }
 
 func keySuggestion(key string, keys []string, what string) string {
-	if c := nearest(key, keys); c != "" {
+	if c := connectors.Nearest(key, keys); c != "" {
 		return fmt.Sprintf("did you mean %q?", c)
 	}
 	if len(keys) == 0 {

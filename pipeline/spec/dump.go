@@ -213,8 +213,8 @@ func (d *dumper) value(v reflect.Value, n *node) any {
 		return x.Text
 	case connectors.Assignments:
 		var o ordered
-		for _, a := range x {
-			o = append(o, member{a.Name, a.Expr.Text})
+		for i := range x {
+			o = append(o, member{x[i].Name, d.value(reflect.ValueOf(&x[i].Expr).Elem(), n.get(x[i].Name))})
 		}
 		return o
 	case time.Duration:

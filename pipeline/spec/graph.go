@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/sluice-etl/sluice/connectors"
 )
 
 // definition is a name and where it is given.
@@ -290,7 +292,7 @@ func (g *graph) undefined(n *node, name string) {
 	}
 	help := suggest(name, names)
 	for _, t := range g.p.Transforms {
-		if !t.Named && (t.Kind == name || t.Name == name) && nearest(name, names) == "" {
+		if !t.Named && (t.Kind == name || t.Name == name) && connectors.Nearest(name, names) == "" {
 			help = fmt.Sprintf("the %s has no name: add one to it", t.Kind)
 		}
 	}

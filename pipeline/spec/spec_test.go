@@ -117,6 +117,24 @@ func TestSecretsAreNotShown(t *testing.T) {
 	}
 }
 
+func TestSecretsInNamedExpressionsAreNotShown(t *testing.T) {
+	file := []byte(`
+pipeline: hashes
+source: {generate: {}}
+transforms:
+  - set: {id: 'sha256(user + "${file:password}")', plain: a + 1}
+sink: {stdout: {}}
+checkpoint: {storage: "file:///x"}
+`)
+	p, ds := Parse("hashes.yaml", file, testOptions(nil))
+	if ds.HasErrors() {
+		t.Fatal(ds)
+	}
+	if out := string(p.Redacted()); strings.Contains(out, "hunter2") || !strings.Contains(out, `id: "***"`) || !strings.Contains(out, "plain: a + 1") {
+		t.Errorf("shown as:\n%s", out)
+	}
+}
+
 func TestDumpReadsBackTheSame(t *testing.T) {
 	for _, name := range []string{"first", "graph", "anchors", "styles"} {
 		t.Run(name, func(t *testing.T) {
@@ -306,7 +324,7 @@ func TestNearestNameIsNeverInvented(t *testing.T) {
 		"intervall": "interval", "topik": "topic", "tpoic": "topic", "exactly-once": "exactly_once", "ExactlyOnce": "exactly_once",
 		"at": "", "retained": "", "": "",
 	} {
-		if got := nearest(name, names); got != want {
+		if got := connectors.Nearest(name, names); got != want {
 			t.Errorf("nearest to %q is %q, want %q", name, got, want)
 		}
 	}
