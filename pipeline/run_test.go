@@ -457,15 +457,20 @@ func TestALostCommitNamesFromWhereToGoOn(t *testing.T) {
 		w := pipelinetest.New(t, straight)
 		feed, out := w.Feed("in", 2), w.Target("out")
 		fill(feed, 2, 0, 100)
-		p := w.Start()
-		time.Sleep(250 * time.Millisecond)
-		fill(feed, 2, 100, 200)
 		reached := make(chan struct{})
 		var once sync.Once
+		var down atomic.Bool
 		out.BeforeCommit = func(connectors.CheckpointID) error {
+			if !down.Load() {
+				return nil
+			}
 			once.Do(func() { close(reached) })
 			return errors.New("target is down")
 		}
+		p := w.Start()
+		time.Sleep(250 * time.Millisecond)
+		down.Store(true)
+		fill(feed, 2, 100, 200)
 		<-reached
 		p.Crash()
 		out.BeforeCommit = nil

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/sasl/plain"
@@ -171,14 +172,35 @@ const requestPatience = 10 * time.Second
 func (c *connection) ask(ctx context.Context, d *dialWatch, what string, f func(ctx context.Context) error) error {
 	bounded, cancel := context.WithTimeout(ctx, requestPatience)
 	defer cancel()
-	err := f(bounded)
-	if err == nil {
-		return nil
+	for {
+		err := f(bounded)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		// A coordinator may be on its way to another broker, or into being on a new cluster.
+		if !passing(err) || pause(bounded, coordinatorRetry) != nil {
+			return c.explain(d, what, err)
+		}
 	}
-	if ctx.Err() != nil {
-		return ctx.Err()
+}
+
+// coordinatorRetry is the wait between requests for a coordinator that is not there yet.
+const coordinatorRetry = 100 * time.Millisecond
+
+// passing reports whether a coordinator says that it will be there later.
+func passing(err error) bool {
+	var shards *kadm.ShardErrors
+	if errors.As(err, &shards) {
+		for _, s := range shards.Errs {
+			if passing(s.Err) {
+				return true
+			}
+		}
 	}
-	return c.explain(d, what, err)
+	return errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
 }
 
 // topicPatience is how long a topic may be unknown to the broker that is asked: a
