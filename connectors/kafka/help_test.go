@@ -139,7 +139,7 @@ func wantSet(t testing.TB, what string, got, want []string) {
 func wantTopic(t testing.TB, what string, brokers []string, topic string, want []string) {
 	t.Helper()
 	got := stored(t, brokers, topic, kgo.ReadCommitted())
-	for deadline := time.Now().Add(5 * time.Second); len(got) < len(want) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(30 * time.Second); len(got) < len(want) && time.Now().Before(deadline); {
 		got = stored(t, brokers, topic, kgo.ReadCommitted())
 	}
 	wantSet(t, what, got, want)
