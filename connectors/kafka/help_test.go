@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,15 @@ func topic(t testing.TB, brokers []string, partitions int32, configs map[string]
 
 func create(t testing.TB, brokers []string, name string, partitions int32, configs map[string]*string) {
 	t.Helper()
+	if _, set := configs["cleanup.policy"]; !set {
+		// Records of tests have times long ago, which retention would remove.
+		forever := "-1"
+		configs = maps.Clone(configs)
+		if configs == nil {
+			configs = map[string]*string{}
+		}
+		configs["retention.ms"] = &forever
+	}
 	adm := kadm.NewClient(client(t, brokers))
 	if _, err := adm.CreateTopic(testContext(t), partitions, 1, configs, name); err != nil {
 		t.Fatalf("create %s: %v", name, err)
@@ -139,7 +149,7 @@ func wantSet(t testing.TB, what string, got, want []string) {
 func wantTopic(t testing.TB, what string, brokers []string, topic string, want []string) {
 	t.Helper()
 	got := stored(t, brokers, topic, kgo.ReadCommitted())
-	for deadline := time.Now().Add(30 * time.Second); len(got) < len(want) && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(5 * time.Second); len(got) < len(want) && time.Now().Before(deadline); {
 		got = stored(t, brokers, topic, kgo.ReadCommitted())
 	}
 	wantSet(t, what, got, want)
