@@ -26,6 +26,11 @@ type Batch struct {
 	// Scan is scratch space of the decoder for the encoder: where it found what.
 	Scan []uint32
 
+	// Originals holds, by record, the value as the source gave it, where Records hold
+	// later ones since steps before a hand-over between tasks changed them; nil where
+	// Records hold it, or nothing asks for it.
+	Originals [][]byte
+
 	// Split is the index, within its reader, of the split that the records come
 	// from; Next is the position to go on from after the last of them. Next may
 	// move without records.
@@ -69,6 +74,14 @@ func (b *Batch) Row(i int) []Value {
 	return b.Slots[at : at+b.Stride : at+b.Stride]
 }
 
+// Original is the value of record i as the source gave it.
+func (b *Batch) Original(i int) []byte {
+	if b.Originals != nil {
+		return b.Originals[i]
+	}
+	return b.Records[i].Value
+}
+
 // Recycle gives the batch back: to its source's buffers and to its pool. Nothing
 // that was read from it may be used afterwards.
 func (b *Batch) Recycle() {
@@ -103,6 +116,8 @@ func (p *BatchPool) put(b *Batch) {
 	b.Records = b.Records[:0]
 	b.Slots = b.Slots[:0] // SetStride clears what is used again
 	b.Scan = b.Scan[:0]
+	clear(b.Originals)
+	b.Originals = nil
 	b.Arena.Reset()
 	b.Split, b.Next = 0, 0
 	select {

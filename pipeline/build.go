@@ -264,7 +264,7 @@ func (b *builder) newExchange(to *chain) *localExchange {
 	receiver := port{inbox: b.inboxes[to][t.subtask], sender: slices.Index(to.senders(), t.chain)}
 	return &localExchange{
 		edges: map[*edge]*lane{}, stride: to.base.Stride(), maxRows: to.maxRows(),
-		ports: []port{receiver}, pool: connectors.NewBatchPool(idleBatches),
+		ports: []port{receiver}, pool: connectors.NewBatchPool(idleBatches), letters: t.attempt.plan.deadLetters(),
 	}
 }
 

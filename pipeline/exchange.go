@@ -26,6 +26,7 @@ type localExchange struct {
 	maxRows int
 	ports   []port
 	pool    *connectors.BatchPool
+	letters bool // dead letters are wanted, with the values that sources gave
 }
 
 // lane is how the rows of one edge are handed on.
@@ -116,6 +117,9 @@ func (x *localExchange) add(ctx context.Context, l *lane, p *port, b *connectors
 		}
 	}
 	out.Records = append(out.Records, rec)
+	if x.letters {
+		out.Originals = append(out.Originals, copied(&out.Arena, b.Original(int(row))))
+	}
 	at := len(out.Slots)
 	for range x.stride {
 		out.Slots = append(out.Slots, connectors.Value{})

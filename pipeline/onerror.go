@@ -105,6 +105,7 @@ func (t *task) deadLetter(ctx context.Context, sink string, b *connectors.Batch,
 	d := w.dead
 	d.batch.Size(1, w.node.stride)
 	rec := b.Records[row]
+	rec.Value = b.Original(int(row))
 	if w.node.spec.Spec.DeadLetterRows {
 		value, err := deadLetterRow(&rec, e)
 		if err != nil {

@@ -347,6 +347,21 @@ func (p *Plan) sinksOf(c *chain) []*sinkNode {
 	return out
 }
 
+// deadLetters reports whether some step sends dead letters.
+func (p *Plan) deadLetters() bool {
+	for _, c := range p.chains {
+		if c.source != nil && c.source.spec.OnError.Action == spec.DeadLetter {
+			return true
+		}
+		for _, n := range c.nodes {
+			if n.onError.Action == spec.DeadLetter {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // findCarries finds what each edge hands on in slots rather than as text: the
 // fields that steps of the sending chain made and the receiving one reads. So a
 // decimal or a timestamp stays what it is.

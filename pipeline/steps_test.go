@@ -206,6 +206,26 @@ sinks:
 	})
 }
 
+func TestADeadLetterBehindAUnionHasTheValueOfItsSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, err := through(t, `
+transforms:
+  - {name: r, route: {a: n > 1, else: b}}
+  - {name: x, from: r.a, set: {m: 1}}
+  - {name: u, from: [x, r.b], filter: k > 0}
+on_error: {dead_letter: lost}
+sinks:
+  out: {collect: {name: TARGET-out}}
+  lost: {collect: {name: TARGET-lost}}
+`, values(`{"n": 2, "k": 1}`, `{"n": 3, "k": null}`, `{"n": 1,  "k": "x"}`)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		equal(t, w.Target("out").Values(), []string{`{"n": 2, "k": 1,"m":1}`})
+		equal(t, sorted(w.Target("lost").Values()), sorted([]string{`{"n": 3, "k": null}`, `{"n": 1,  "k": "x"}`}))
+	})
+}
+
 func TestMaxErrorsStopsThePipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := through(t, "on_error: skip\nmax_errors: 2 per 1m\ntransforms: [{filter: n > 1}]\n"+toOut, values("x", "x", `{"n":2}`, "x")...)

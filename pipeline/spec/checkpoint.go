@@ -54,7 +54,7 @@ type Checkpoint struct {
 	TolerableFailures Failures      `key:"tolerable_failures" doc:"Failed checkpoints in a row that are borne before the job restarts, or unlimited."`
 	Retained          int           `key:"retained" doc:"Complete checkpoints that are kept."`
 	OnCancel          string        `key:"on_cancel" enum:"retain|delete" doc:"What becomes of the checkpoints when the pipeline is cancelled."`
-	OnLostCommit      string        `key:"on_lost_commit" enum:"rewind|fail|accept_loss" doc:"What to do when what a sink had prepared is gone."`
+	OnLostCommit      string        `key:"on_lost_commit" enum:"rewind|fail|accept_loss" doc:"What to do when what a sink had prepared is gone. This version stops in any case and names the checkpoint to go on from."`
 	Compression       string        `key:"compression" enum:"zstd|none" doc:"Compression of state files."`
 
 	// LostCommitWritten says that the file has on_lost_commit, which a commit of

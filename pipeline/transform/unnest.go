@@ -116,6 +116,9 @@ func (r *unnestRun) add(ctx context.Context, b *connectors.Batch, row uint16, v 
 	}
 	o.Stride = b.Stride
 	o.Records = append(o.Records, b.Records[row])
+	if b.Originals != nil {
+		o.Originals = append(o.Originals, b.Originals[row])
+	}
 	o.Slots = append(o.Slots, b.Row(int(row))...)
 	o.Slots[len(o.Slots)-o.Stride+r.to] = v
 	return nil
@@ -133,7 +136,7 @@ func (r *unnestRun) flush(ctx context.Context) error {
 	err := r.env.Emit(ctx, 0, o, r.sel)
 	clear(o.Records)
 	clear(o.Slots)
-	o.Records, o.Slots, o.Scan = o.Records[:0], o.Slots[:0], o.Scan[:0]
+	o.Records, o.Slots, o.Scan, o.Originals = o.Records[:0], o.Slots[:0], o.Scan[:0], nil
 	o.Arena.Reset()
 	return err
 }
