@@ -203,6 +203,7 @@ func (b *builder) node(n *node) (receiver, error) {
 				return outs[output](ctx, batch, sel)
 			},
 			Fail:     fail,
+			Dropped:  func(n int) { t.counts.filtered.Add(int64(n)) },
 			Exprs:    t.exprs,
 			Subtasks: t.attempt.parallelism,
 		})

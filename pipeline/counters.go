@@ -11,11 +11,12 @@ import (
 // counters are what a task counts. They are written once a batch by the task
 // and may be read by others.
 type counters struct {
-	records atomic.Int64 // read from sources
-	bytes   atomic.Int64 // of their values
-	written atomic.Int64 // taken by sinks, dead letters not counted
-	skipped atomic.Int64 // left out by on_error: skip
-	dead    atomic.Int64 // sent to a sink of dead letters
+	records  atomic.Int64 // read from sources
+	bytes    atomic.Int64 // of their values
+	written  atomic.Int64 // taken by sinks, dead letters not counted
+	filtered atomic.Int64 // left out by steps, as they should
+	skipped  atomic.Int64 // left out by on_error: skip
+	dead     atomic.Int64 // sent to a sink of dead letters
 }
 
 func (c *counters) read(b *connectors.Batch) {
@@ -29,17 +30,19 @@ func (c *counters) read(b *connectors.Batch) {
 
 // Counts is what a running pipeline has done since its process started.
 type Counts struct {
-	Read    int64 // records that sources gave
-	Bytes   int64 // of their values
-	Written int64 // records that sinks took
-	Skipped int64 // records left out by on_error: skip
-	Dead    int64 // records sent to a sink of dead letters
+	Read     int64 // records that sources gave
+	Bytes    int64 // of their values
+	Written  int64 // records that sinks took
+	Filtered int64 // records left out by steps, as they should
+	Skipped  int64 // records left out by on_error: skip
+	Dead     int64 // records sent to a sink of dead letters
 }
 
 func (c *Counts) add(t *counters) {
 	c.Read += t.records.Load()
 	c.Bytes += t.bytes.Load()
 	c.Written += t.written.Load()
+	c.Filtered += t.filtered.Load()
 	c.Skipped += t.skipped.Load()
 	c.Dead += t.dead.Load()
 }

@@ -226,6 +226,33 @@ sinks:
 	})
 }
 
+func TestWhatStepsLeaveOutIsCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, `
+pipeline: counts
+parallelism: 1
+source: {feed: {name: FEED-in}}
+transforms:
+  - filter: n > 1
+  - {name: list, unnest: {field: l}}
+  - {name: by, route: {a: n > 2}}
+  - {from: by.a, set: {x: 1}}
+sink: {collect: {name: TARGET-out}}
+on_error: skip
+checkpoint: {storage: STORAGE}
+`)
+		feed := w.Feed("in", 1)
+		feed.Append(0, `{"n":1}`, `{"n":null}`, `{"n":5}`, `{"n":2,"l":[1,2]}`, `{"n":3,"l":[1]}`)
+		feed.Add(0, pipelinetest.Record{Null: true})
+		feed.End()
+		s, err := w.Run()
+		// One and a tombstone by the filter, one without a list, two by no branch.
+		if err != nil || s.Counts.Filtered != 5 || s.Counts.Skipped != 1 || s.Counts.Written != 1 {
+			t.Errorf("counts %+v, error %v", s.Counts, err)
+		}
+	})
+}
+
 func TestMaxErrorsStopsThePipeline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, err := through(t, "on_error: skip\nmax_errors: 2 per 1m\ntransforms: [{filter: n > 1}]\n"+toOut, values("x", "x", `{"n":2}`, "x")...)

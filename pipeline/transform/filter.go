@@ -49,10 +49,14 @@ type filterRun struct {
 }
 
 func (f *filterRun) Process(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+	came := len(sel)
 	if !f.tombstones {
 		sel = dropTombstones(b, sel)
 	}
 	sel = f.cond.Filter(f.env.Exprs, b, sel, f.failed.add)
+	if n := came - len(sel) - len(f.failed.rows); n > 0 {
+		f.env.Dropped(n)
+	}
 	if err := f.failed.report(ctx, &f.env, b); err != nil || len(sel) == 0 {
 		return err
 	}

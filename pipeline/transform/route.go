@@ -128,6 +128,7 @@ func (r *routeRun) Process(ctx context.Context, b *connectors.Batch, sel []uint1
 		}
 	}
 	if r.rest < 0 {
+		r.env.Dropped(len(sel))
 		return nil
 	}
 	return r.env.Emit(ctx, r.rest, b, sel)

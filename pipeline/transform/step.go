@@ -37,6 +37,9 @@ type RunEnv struct {
 	Emit func(ctx context.Context, output int, b *connectors.Batch, sel []uint16) error
 	// Fail hands a row over to on_error. A non-nil answer stops the pipeline.
 	Fail func(ctx context.Context, b *connectors.Batch, row uint16, e *connectors.RecordError) error
+	// Dropped counts records that the step leaves out as it should, such as a
+	// filter's.
+	Dropped func(n int)
 	// Exprs is the state of the subtask's expressions.
 	Exprs *expr.Env
 	// Subtasks is how many instances share the step.

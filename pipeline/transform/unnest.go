@@ -103,6 +103,7 @@ func (r *unnestRun) one(ctx context.Context, b *connectors.Batch, row uint16) er
 	if r.KeepEmpty {
 		return r.add(ctx, b, row, connectors.NullValue())
 	}
+	r.env.Dropped(1)
 	return nil
 }
 
