@@ -63,7 +63,7 @@ func TestANullConditionSuggestsFalse(t *testing.T) {
 	b := rows([]connectors.Value{{}})
 	p := mustCompile(t, `ok`, typed{"ok": {Slot: 0}}, Options{Want: Bool})
 	p.Filter(NewEnv(), b, []uint16{0}, func(_ uint16, err *EvalError) {
-		if err.Reason != "ok is null and cannot be used as a condition; write `ok ?? false` to give it a value" {
+		if err.Reason != "there is no field ok in the record, so it is null and cannot be used as a condition; write `ok ?? false` to give it a value" {
 			t.Error(err.Reason)
 		}
 	})

@@ -99,6 +99,7 @@ type site struct {
 	name           string            // how messages call it: the field's path, or the text
 	field          bool              // name is a field
 	constant       *connectors.Value // set where the value is the same for all records
+	whole          int               // 1 + the slot that the field's whole path is in, 0 for none
 }
 
 var failure = connectors.TextValue(failed, nil)
@@ -117,6 +118,9 @@ func (e *Env) failf(s *site, kind, format string, args ...any) connectors.Value 
 
 // null says that what is null cannot be used so.
 func (e *Env) null(s *site, use, instead string) connectors.Value {
+	if s.whole > 0 && e.row[s.whole-1].Kind() == connectors.Absent {
+		return e.failf(s, KindNull, "there is no field %s in the record, so it is null and cannot be %s; write `%s ?? %s` to give it a value", s.name, use, s.bracketed(), instead)
+	}
 	return e.failf(s, KindNull, "%s is null and cannot be %s; write `%s ?? %s` to give it a value", s.name, use, s.bracketed(), instead)
 }
 

@@ -92,6 +92,7 @@ func (c *compiler) path(n ast.Node, root string, rest []string) *node {
 	}
 	slot := ref.Slot
 	if ref.Covered == len(rest) {
+		at.whole = slot + 1
 		return &node{typ: typ, slot: slot, at: at, run: func(e *Env) connectors.Value { return e.row[slot] }}
 	}
 	if !typ.Overlaps(mapBit) && typ != nullBit {
