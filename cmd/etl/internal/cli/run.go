@@ -63,6 +63,8 @@ func (a *app) runPipelines(ctx context.Context, files []string, f runFlags) erro
 	if f.from != "" && f.from != "none" && len(files) > 1 {
 		return usageError(errors.New("a checkpoint belongs to one pipeline: run the others without -s"))
 	}
+	stop, release := stopSignals(a.log)
+	defer release()
 	plans := make([]*pipeline.Plan, len(files))
 	names := map[string]string{}
 	var invalid error
@@ -81,8 +83,6 @@ func (a *app) runPipelines(ctx context.Context, files []string, f runFlags) erro
 		return invalid
 	}
 	debug.SetMemoryLimit(a.settings.Memory*int64(len(files)) + runtimeReserve)
-	stop, release := stopSignals(a.log)
-	defer release()
 	results := make([]result, len(plans))
 	var wg sync.WaitGroup
 	for i, plan := range plans {

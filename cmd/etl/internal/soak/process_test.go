@@ -3,6 +3,7 @@
 package soak
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -104,6 +105,12 @@ func (p *process) killAfter(d time.Duration) bool {
 		<-p.exited
 		return p.code == killed
 	}
+}
+
+// begun reports whether the process has chosen what to restore.
+func (p *process) begun() bool {
+	text, err := os.ReadFile(p.log)
+	return err == nil && (bytes.Contains(text, []byte("msg=restoring")) || bytes.Contains(text, []byte("starting fresh")))
 }
 
 // wait waits for the process to end by itself and checks its exit code.

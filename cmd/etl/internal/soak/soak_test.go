@@ -148,6 +148,8 @@ func TestSoakKafkaToKafkaOverRandomKills(t *testing.T) {
 func (j *job) finish(t *testing.T, p *process, w *watch) {
 	t.Helper()
 	p.until(patience, "every record was visible", func() bool { return w.complete(j.ledger) })
+	// All may have come out before this life, which then has hardly begun.
+	p.until(patience, "it had begun", p.begun)
 	p.signal(syscall.SIGTERM)
 	p.wait(patience, 0)
 }
@@ -171,7 +173,10 @@ var crashPoints = map[string][]string{
 	}),
 }
 
-// Each point is hit in its third checkpoint, so that there is something to go back to and something to lose.
+// startPoints are those that each start passes once.
+var startPoints = []string{"before-owner-file", "after-owner-file", "before-owner-json-file", "after-owner-json-file"}
+
+// Each point of a checkpoint is hit in the third one, so that there is something to go back to and something to lose.
 func TestCrashAtEachNamedPoint(t *testing.T) {
 	for sink, points := range crashPoints {
 		t.Run(sink, func(t *testing.T) {
@@ -179,6 +184,10 @@ func TestCrashAtEachNamedPoint(t *testing.T) {
 			stop := j.ledger.feed(t, 5000, 1<<30)
 			for _, point := range points {
 				p := j.start(t, "SLUICE_FAILPOINT="+point+"=3")
+				p.wait(patience, killed)
+			}
+			for _, point := range startPoints {
+				p := j.start(t, "SLUICE_FAILPOINT="+point+"=1")
 				p.wait(patience, killed)
 			}
 			stop()
