@@ -212,6 +212,7 @@ func (j *job) drain(t *testing.T, sink string) {
 		return c.lost() == 0
 	}
 	p.until(patience, "every record was in a visible file", complete)
+	p.until(patience, "it had begun", p.begun)
 	p.signal(syscall.SIGTERM)
 	p.wait(patience, 0)
 	c := j.ledger.check()
