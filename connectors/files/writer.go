@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// bufferSize is how much a writer collects before it writes: larger pieces
-	// gain nothing.
-	bufferSize = 1 << 20
+	// bufferSize is how much a writer collects before it writes: little enough to stay
+	// in the processor's cache until the kernel has copied it.
+	bufferSize = 256 << 10
 	// maxStaging is how many full files a writer may have being staged before it
 	// waits for the store.
 	maxStaging = 4
