@@ -71,3 +71,7 @@ type Expr struct {
 
 // Set reports whether the user wrote the expression.
 func (e Expr) Set() bool { return e.Text != "" }
+
+// Ref names what a step reads, in a step's own configuration: a source or step,
+// or one branch of a step as step.branch. The file's position is the key's.
+type Ref string

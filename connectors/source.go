@@ -42,6 +42,9 @@ type Split struct {
 	Offset int64 `json:"offset"`
 	// Until is the position at which a bounded split ends, -1 for none.
 	Until int64 `json:"until"`
+	// MaxTime is the highest event time read, in milliseconds since 1970; nil before
+	// the first record. The engine keeps it.
+	MaxTime *int64 `json:"max_time,omitempty"`
 	// Detail is what else the source wants to have back, such as a topic's id.
 	Detail json.RawMessage `json:"detail,omitempty"`
 }
@@ -60,6 +63,21 @@ type Reader interface {
 	// the checkpoint: the split with Detail brought up to date.
 	Position(split int, next int64) Split
 	Close() error
+}
+
+// Progress is implemented by readers that know whether a split has more to read
+// now. Where a reader does not, none of its splits is ever idle.
+type Progress interface {
+	// CaughtUp reports whether the last successful fetch of the split reached its
+	// end, and everything that it brought was given out by Poll.
+	CaughtUp(split int) bool
+}
+
+// Pauser is implemented by readers that can leave single splits out for a while.
+type Pauser interface {
+	// Pause makes Poll give records of exactly the splits that are not in paused.
+	// What of the others was fetched already may still come.
+	Pause(paused []int)
 }
 
 // ReaderEnv is what the engine gives a reader.

@@ -38,23 +38,28 @@ type RenameConfig struct {
 
 func init() {
 	Register(Spec{
-		Name: "set", Doc: "Adds or replaces fields.",
+		Updates: PassesUpdates,
+		Name:    "set", Doc: "Adds or replaces fields.",
 		NewConfig: func() any { return &SetConfig{} }, Build: buildSet,
 	})
 	Register(Spec{
-		Name: "map", Doc: "Makes the record these fields and no others.",
+		Updates: PassesUpdates,
+		Name:    "map", Doc: "Makes the record these fields and no others.",
 		NewConfig: func() any { return &MapConfig{} }, Build: buildMap,
 	})
 	Register(Spec{
-		Name: "drop", Doc: "Removes fields.",
+		Updates: PassesUpdates,
+		Name:    "drop", Doc: "Removes fields.",
 		NewConfig: func() any { return &DropConfig{} }, Build: buildDrop,
 	})
 	Register(Spec{
-		Name: "keep", Doc: "Removes all fields but these.",
+		Updates: PassesUpdates,
+		Name:    "keep", Doc: "Removes all fields but these.",
 		NewConfig: func() any { return &KeepConfig{} }, Build: buildKeep,
 	})
 	Register(Spec{
-		Name: "rename", Doc: "Gives fields other names.",
+		Updates: PassesUpdates,
+		Name:    "rename", Doc: "Gives fields other names.",
 		NewConfig: func() any { return &RenameConfig{} }, Build: buildRename,
 	})
 }

@@ -14,6 +14,7 @@ type FilterConfig struct {
 
 func init() {
 	Register(Spec{
+		Updates:   PassesUpdates,
 		Name:      "filter",
 		Doc:       "Keeps the records for which a condition is true.",
 		NewConfig: func() any { return &FilterConfig{} },

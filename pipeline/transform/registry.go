@@ -6,6 +6,8 @@ import (
 	"cmp"
 	"maps"
 	"slices"
+
+	"github.com/sluice-etl/sluice/connectors"
 )
 
 // Spec describes a kind of transform.
@@ -21,15 +23,24 @@ type Spec struct {
 	// with one output.
 	Branches func(config any) []string
 	// Build makes the step for one place of the graph. It reports all faults
-	// through env.Fault and returns nil when there was one.
+	// through env.Fault and returns nil when there was one. Nil for keyed steps.
 	Build func(config any, env *Env) Step
+	// BuildKeyed is Build for steps with keyed state.
+	BuildKeyed func(config any, env *KeyedEnv) KeyedStep
+	// Inputs gives the inputs that the configuration itself names, such as a join's
+	// left and right, in the order of KeyedEnv.In; nil for steps that read their from.
+	Inputs func(config any) []connectors.Ref
+	// Side lists named outputs beside the main one, such as late.
+	Side []string
+	// Updates says what the step does with an updating stream.
+	Updates UpdateRule
 }
 
 var specs = map[string]Spec{}
 
 // Register makes a kind of transform known; a name taken twice panics at start.
 func Register(s Spec) {
-	if _, taken := specs[s.Name]; taken || s.Name == "" || s.Doc == "" || s.NewConfig == nil || s.Build == nil {
+	if _, taken := specs[s.Name]; taken || s.Name == "" || s.Doc == "" || s.NewConfig == nil || (s.Build == nil) == (s.BuildKeyed == nil) {
 		panic("transform " + s.Name + " is registered twice or incompletely")
 	}
 	specs[s.Name] = s

@@ -18,6 +18,7 @@ type RouteConfig struct {
 
 func init() {
 	Register(Spec{
+		Updates:   PassesUpdates,
 		Name:      "route",
 		Doc:       "Sends each record to the first branch whose condition is true.",
 		NewConfig: func() any { return &RouteConfig{} },

@@ -28,6 +28,7 @@ func (c *ThrottleConfig) Validate() error {
 
 func init() {
 	Register(Spec{
+		Updates:   PassesUpdates,
 		Name:      "throttle",
 		Doc:       "Slows the stream down to a rate.",
 		NewConfig: func() any { return &ThrottleConfig{} },

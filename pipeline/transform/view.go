@@ -58,7 +58,26 @@ type View struct {
 	only   []string            // the fields that can be there at all; nil for any
 	closed bool                // only holds
 	this   int                 // the slot of the whole value once an expression asked for it
+	update *Updates            // nil for an append-only stream
 }
+
+// Updates is what is known of an updating stream.
+type Updates struct {
+	// Key are the fields by which rows are told apart: at any time there is at most
+	// one row for a key. Empty where rows have no key, as those of a plain join.
+	Key []string
+}
+
+// Updating is the view of a stream whose records have an Op other than Insert.
+func (v *View) Updating(key []string) *View {
+	n := v.clone()
+	n.this = v.this
+	n.update = &Updates{Key: key}
+	return n
+}
+
+// Updates tells what is known of an updating stream, nil for an append-only one.
+func (v *View) Updates() *Updates { return v.update }
 
 // NewView is the view of records as their source gives them.
 func NewView(base *Base) *View { return &View{base: base, this: expr.WholeRaw} }
@@ -177,6 +196,6 @@ func (v *View) Rename(from, to string, ref expr.Ref, why string) *View {
 func (v *View) Project() *View {
 	return &View{
 		base: v.base, layout: connectors.Layout{Empty: true}, this: expr.WholeRaw,
-		made: map[string]expr.Ref{}, gone: map[string]string{}, closed: true,
+		made: map[string]expr.Ref{}, gone: map[string]string{}, closed: true, update: v.update,
 	}
 }
