@@ -173,3 +173,7 @@ type Assignment struct {
 	Name string
 	Expr Expr
 }
+
+// Keys say by what records are grouped: `[auction, bidder]`, fields, or
+// `{user: lower(user_id)}`, expressions with the name that the value has in the result.
+type Keys []Assignment
