@@ -1,0 +1,110 @@
+package pipeline
+
+import (
+	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/state"
+)
+
+// eventClock tells how far event time has come in the splits that one task of a
+// source reads. All but progress belongs to the task's goroutine.
+type eventClock interface {
+	// add takes splits over, with the highest event time of the restored ones.
+	add(splits []connectors.Split, now time.Time)
+	// observe sees rows of one split in order, just before they are handed on. It sets
+	// the Mark of each to the watermark of the split before it. A row whose time
+	// cannot be is given to refuse and left out of what is returned, in the memory of rows.
+	observe(split int, b *connectors.Batch, rows []uint16, now time.Time, refuse func(row uint16, reason string)) []uint16
+	// advance tells that a split was read and handed on up to a position.
+	advance(split int, next int64)
+	// tick tells the time, between batches and a few times a second.
+	tick(now time.Time)
+	// current is the watermark of all splits together: state.MinTime before there is
+	// one; idle says that no split has more to give for now. It never goes back.
+	current() (watermark int64, idle bool)
+	// maxTime is the highest event time seen in a split, nil before the first record.
+	maxTime(split int) *int64
+	// progress tells of each split, for metrics. It is safe for concurrent use.
+	progress() []SplitProgress
+}
+
+// SplitProgress is how far the reading of one split has come.
+type SplitProgress struct {
+	Source    string
+	Split     string
+	Next      int64  // position of the next record to read
+	MaxTime   *int64 // highest event time read, milliseconds since 1970; nil before the first record
+	Watermark int64  // state.MinTime before the first record
+	Idle      bool
+	Paused    bool // it waits for splits whose event time is behind
+}
+
+// splitClock is an eventClock without idleness: the watermark is the least of the
+// highest event times less a delay.
+type splitClock struct {
+	delay  int64 // milliseconds
+	splits []connectors.Split
+	high   int64
+}
+
+func newSplitClock(delay time.Duration) *splitClock {
+	return &splitClock{delay: delay.Milliseconds(), high: state.MinTime}
+}
+
+func (c *splitClock) add(splits []connectors.Split, _ time.Time) {
+	for _, sp := range splits {
+		if sp.MaxTime != nil {
+			t := *sp.MaxTime
+			sp.MaxTime = &t
+		}
+		c.splits = append(c.splits, sp)
+	}
+	c.tick(time.Time{})
+}
+
+func (c *splitClock) observe(split int, b *connectors.Batch, rows []uint16, _ time.Time, _ func(uint16, string)) []uint16 {
+	sp := &c.splits[split]
+	for _, row := range rows {
+		r := &b.Records[row]
+		r.Mark = c.watermark(sp)
+		if sp.MaxTime == nil {
+			sp.MaxTime = new(int64)
+			*sp.MaxTime = r.Time
+		}
+		*sp.MaxTime = max(*sp.MaxTime, r.Time)
+	}
+	c.tick(time.Time{})
+	return rows
+}
+
+func (c *splitClock) watermark(sp *connectors.Split) int64 {
+	if sp.MaxTime == nil || *sp.MaxTime < state.MinTime+c.delay {
+		return state.MinTime
+	}
+	return *sp.MaxTime - c.delay
+}
+
+func (c *splitClock) advance(split int, next int64) { c.splits[split].Offset = next }
+
+func (c *splitClock) tick(time.Time) {
+	least := int64(state.MaxTime)
+	for i := range c.splits {
+		least = min(least, c.watermark(&c.splits[i]))
+	}
+	if len(c.splits) > 0 {
+		c.high = max(c.high, least)
+	}
+}
+
+func (c *splitClock) current() (int64, bool) { return c.high, len(c.splits) == 0 }
+
+func (c *splitClock) maxTime(split int) *int64 {
+	if t := c.splits[split].MaxTime; t != nil {
+		copied := *t
+		return &copied
+	}
+	return nil
+}
+
+func (c *splitClock) progress() []SplitProgress { return nil }
