@@ -56,16 +56,56 @@ type Checkpoint struct {
 	OnCancel          string        `key:"on_cancel" enum:"retain|delete" doc:"What becomes of the checkpoints when the pipeline is cancelled."`
 	OnLostCommit      string        `key:"on_lost_commit" enum:"rewind|fail|accept_loss" doc:"What to do when what a sink had prepared is gone. This version stops in any case and names the checkpoint to go on from."`
 	Compression       string        `key:"compression" enum:"zstd|none" doc:"Compression of state files."`
+	State             State         `key:"state" doc:"Where the state of steps is while the pipeline runs: {backend, dir, memory}."`
+	// Incremental says that checkpoints upload only what changed since the last one.
+	Incremental *bool `key:"incremental" doc:"Whether a checkpoint uploads only what changed since the last one. The backend disk does so by default, memory cannot."`
 
 	// LostCommitWritten says that the file has on_lost_commit, which a commit of
 	// unknown outcome needs.
 	LostCommitWritten bool
 }
 
+// State is where the state of steps is kept while the pipeline runs.
+type State struct {
+	Backend string `key:"backend" enum:"memory|disk" doc:"memory keeps all of it in memory, disk in files with a cache before them."`
+	// Dir is where the disk backend works; empty for the system's folder of
+	// temporary files.
+	Dir string `key:"dir" doc:"Folder that the disk backend works in, best on a local disk: what is in it does not outlive the process. The system's folder of temporary files by default."`
+	// Memory is what the file says of it, see Budget.
+	Memory *connectors.ByteSize `key:"memory" doc:"Memory that the disk backend may take for its caches, over all steps and subtasks. 256MiB by default."`
+}
+
+// Budget is how many bytes the caches of the disk backend may take, over all steps
+// and subtasks.
+func (s *State) Budget() int64 {
+	if s.Memory == nil {
+		return defaultStateMemory
+	}
+	return int64(*s.Memory)
+}
+
+// The backends.
+const (
+	MemoryState = "memory"
+	DiskState   = "disk"
+)
+
+// Bounds of Memory; with less than the least the caches are of no use.
+const (
+	leastStateMemory   = 16 << 20
+	defaultStateMemory = 256 << 20
+)
+
+// Increments reports whether checkpoints upload only what changed.
+func (c *Checkpoint) Increments() bool {
+	return c.State.Backend == DiskState && (c.Incremental == nil || *c.Incremental)
+}
+
 func defaultCheckpoint() Checkpoint {
 	return Checkpoint{
 		Interval: time.Minute, Mode: "exactly_once", Timeout: 10 * time.Minute, MaxConcurrent: 1, TolerableFailures: 3,
 		Retained: 3, OnCancel: "retain", OnLostCommit: "rewind", Compression: "zstd",
+		State: State{Backend: MemoryState},
 	}
 }
 
@@ -92,12 +132,26 @@ func (c *Checkpoint) Validate() error {
 	if c.Retained < 1 || c.Retained > 1000 {
 		fault("retained", "must be from 1 to 1000", "3 is the default")
 	}
+	if c.State.Budget() < leastStateMemory {
+		fault("state.memory", "must be at least 16MiB", "256MiB is the default")
+	}
+	if c.State.Backend == MemoryState {
+		if c.State.Dir != "" {
+			fault("state.dir", "has no effect with the backend memory", "remove it, or write backend: disk")
+		}
+		if c.State.Memory != nil {
+			fault("state.memory", "has no effect with the backend memory, which takes what the state needs", "remove it, or write backend: disk")
+		}
+		if c.Incremental != nil && *c.Incremental {
+			fault("incremental", "needs the backend disk: what is in memory is written whole each time", "remove it, or write state: {backend: disk}")
+		}
+	}
 	return errors.Join(faults...)
 }
 
 // laterCheckpoint are settings that a later version brings, with the value
 // that changes nothing.
-var laterCheckpoint = map[string]string{"savepoints": "", "claim": "no", "local_recovery": "off", "state": "memory", "incremental": "false"}
+var laterCheckpoint = map[string]string{"savepoints": "", "claim": "no", "local_recovery": "off"}
 
 // checkpoint reads the block of that name.
 func (l *loader) checkpoint(root, n *node) {

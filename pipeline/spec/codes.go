@@ -37,4 +37,5 @@ const (
 	CodePlainSecret Code = "W0503" // a secret written into the file
 	CodeRetainOne   Code = "W0504" // only one checkpoint is kept
 	CodeRelative    Code = "W0505" // a path that depends on the folder the program is started in
+	CodeNoName      Code = "W0506" // a step with state that a checkpoint knows by its place only
 )

@@ -17,6 +17,7 @@ var (
 	nodeType        = reflect.TypeFor[*node]()
 	exprType        = reflect.TypeFor[connectors.Expr]()
 	assignmentsType = reflect.TypeFor[connectors.Assignments]()
+	keysType        = reflect.TypeFor[connectors.Keys]()
 	durationType    = reflect.TypeFor[time.Duration]()
 	valueType       = reflect.TypeFor[connectors.ConfigValue]()
 
@@ -86,6 +87,10 @@ func (l *loader) structure(at, n *node, v reflect.Value, what string) bool {
 	keys := keysOf(fields, func(f connectors.Field) string { return f.Key })
 	if n.kind != mapNode {
 		l.fault(n, CodeType, fmt.Sprintf("%s takes keys with values, not %s", what, n.words()), keysHelp(keys))
+		return false
+	}
+	unknown := func(e entry) bool { return fieldIndex(fields, e.key) < 0 }
+	if slices.ContainsFunc(n.entries, unknown) && !l.checkFlow(n) {
 		return false
 	}
 	ok := true
@@ -207,6 +212,8 @@ func (l *loader) decode(n *node, v reflect.Value, what string) bool {
 		return l.expression(n, v.Addr().Interface().(*connectors.Expr), what)
 	case assignmentsType:
 		return l.assignments(n, v.Addr().Interface().(*connectors.Assignments), what)
+	case keysType:
+		return l.groupKeys(n, v.Addr().Interface().(*connectors.Keys), what)
 	}
 	if t.Kind() == reflect.Pointer {
 		if n.kind == nullNode {

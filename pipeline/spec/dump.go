@@ -101,7 +101,9 @@ func (d *dumper) pipeline() ordered {
 		var o ordered
 		o.add("name", t.Name)
 		d.uid(&o, t.UID, t.Name)
-		o.add("from", refs(t.From))
+		if t.Spec.Inputs == nil {
+			o.add("from", refs(t.From))
+		}
 		o.add(t.Kind, d.config(t.Config, t.ConfigPath()))
 		d.onError(&o, t.OnError, p.OnError)
 		steps = append(steps, o)
@@ -217,6 +219,8 @@ func (d *dumper) value(v reflect.Value, n *node) any {
 			o = append(o, member{x[i].Name, d.value(reflect.ValueOf(&x[i].Expr).Elem(), n.get(x[i].Name))})
 		}
 		return o
+	case connectors.Keys:
+		return d.keyList(x, n)
 	case time.Duration:
 		return spanText(x)
 	case connectors.TimeSpan:

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
 // The connectors of these tests have blocks like the real ones, and none of
@@ -108,7 +109,41 @@ type fakeGenerate struct {
 
 type fakeNothing struct{}
 
+// tally stands for a step with keyed state and a branch beside its output.
+type fakeTally struct {
+	By     connectors.Keys        `key:"by" doc:"What is counted by."`
+	Select connectors.Assignments `key:"select" doc:"Fields of the result."`
+	Nested fakeBounds             `key:"within" doc:"Bounds."`
+}
+
+type fakeBounds struct {
+	From connectors.Expr `key:"from" doc:"First."`
+	To   connectors.Expr `key:"to" doc:"Last."`
+}
+
+// pair stands for a step that names its inputs.
+type fakePair struct {
+	Left  connectors.Ref  `key:"left" required:"true" doc:"One input."`
+	Right connectors.Ref  `key:"right" required:"true" doc:"The other."`
+	On    connectors.Expr `key:"on" doc:"What goes together."`
+}
+
+func registerSteps() {
+	build := func(any, *transform.KeyedEnv) transform.KeyedStep { return nil }
+	transform.Register(transform.Spec{
+		Name: "zz-tally", Doc: "Counts.", NewConfig: func() any { return &fakeTally{} }, BuildKeyed: build, Side: []string{"late"},
+	})
+	transform.Register(transform.Spec{
+		Name: "zz-pair", Doc: "Joins.", NewConfig: func() any { return &fakePair{} }, BuildKeyed: build,
+		Inputs: func(config any) []connectors.Ref {
+			c := config.(*fakePair)
+			return []connectors.Ref{c.Left, c.Right}
+		},
+	})
+}
+
 func init() {
+	registerSteps()
 	bounded := func(any) bool { return false }
 	source := func(any) (connectors.Source, error) { return nil, errors.New("a fake") }
 	sink := func(any) (connectors.Sink, error) { return nil, errors.New("a fake") }

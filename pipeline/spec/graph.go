@@ -18,9 +18,11 @@ type definition struct {
 type from struct {
 	node   *node // nil where the file says nothing
 	at     *node
+	key    string // that names what is read
 	name   string
 	what   string
 	sink   bool
+	inputs bool // the step's configuration names what it reads
 	index  int
 	broken bool // the block has a fault that hides what it is
 }
@@ -142,25 +144,32 @@ func (g *graph) deadLetters() {
 	}
 }
 
-// outputs lists what can be read: the name, or the branches, of a source or step.
-func (g *graph) outputs(name string) (branches []string, found, broken bool) {
+// outputs lists the branches of a source or step that can be read, and whether
+// one of them has to be chosen.
+func (g *graph) outputs(name string) (branches []string, choose, found, broken bool) {
 	for _, s := range g.p.Sources {
 		if s.Name == name {
-			return nil, true, false
+			return nil, false, true, false
 		}
 	}
 	for _, t := range g.p.Transforms {
 		if t.Name == name {
-			return t.Branches, true, t.Config == nil
+			if len(t.Branches) > 0 {
+				return t.Branches, true, true, t.Config == nil
+			}
+			return t.Spec.Side, false, true, t.Config == nil
 		}
 	}
-	return nil, false, false
+	return nil, false, false, false
 }
 
 func (g *graph) resolve(f *from) {
 	g.broken = g.broken || f.broken
 	var refs []Ref
 	switch {
+	case f.inputs && f.broken:
+	case f.inputs:
+		refs = g.ownInputs(f)
 	case f.node == nil:
 		refs = g.byDefault(f)
 	case f.node.bad:
@@ -229,13 +238,37 @@ func (g *graph) branchHelp(t Transform) string {
 	for _, b := range t.Branches {
 		all = append(all, t.Name+"."+b)
 	}
-	return oneOfRefs(all)
+	return oneOfRefs("from", all)
 }
 
-func oneOfRefs(all []string) string {
+func oneOfRefs(key string, all []string) string {
 	slices.Sort(all)
 	all = slices.Compact(all)
-	return "write from: " + strings.Join(all[:min(len(all), 10)], ", or from: ")
+	return fmt.Sprintf("write %s: ", key) + strings.Join(all[:min(len(all), 10)], fmt.Sprintf(", or %s: ", key))
+}
+
+// ownInputs are what a step's configuration says that it reads.
+func (g *graph) ownInputs(f *from) []Ref {
+	t := &g.p.Transforms[f.index]
+	written := References(t.Config)
+	var refs []Ref
+	for _, in := range t.Spec.Inputs(t.Config) {
+		var n *node
+		if i := slices.IndexFunc(written, func(r Reference) bool { return r.Ref == in }); i >= 0 {
+			path := written[i].Path
+			f.key = path[len(path)-1]
+			n = g.p.root.at(below(t.ConfigPath(), path...))
+			written = slices.Delete(written, i, i+1)
+		}
+		if n == nil {
+			at, _, _ := g.p.walk(t.ConfigPath())
+			g.l.fault(at, CodeMissing, f.what+" does not say all that it reads", "name a source or step for each of its inputs")
+			continue
+		}
+		// One stream may be joined with itself.
+		refs = append(refs, g.ref(f, n, nil)...)
+	}
+	return refs
 }
 
 // ref reads one name of a from.
@@ -245,12 +278,12 @@ func (g *graph) ref(f *from, n *node, refs []Ref) []Ref {
 		return refs
 	}
 	if !n.scalar() || n.kind == nullNode {
-		g.l.fault(n, CodeType, "from must name a source or step, not "+n.words(), "write from: NAME")
+		g.l.fault(n, CodeType, f.key+" must name a source or step, not "+n.words(), fmt.Sprintf("write %s: NAME", f.key))
 		return refs
 	}
 	name, branch, chosen := strings.Cut(n.text, ".")
 	r := Ref{name, branch}
-	branches, found, broken := g.outputs(name)
+	branches, choose, found, broken := g.outputs(name)
 	switch {
 	case !found:
 		g.undefined(n, name)
@@ -261,18 +294,18 @@ func (g *graph) ref(f *from, n *node, refs []Ref) []Ref {
 	case broken:
 		g.broken = true
 	case chosen && !slices.Contains(branches, branch):
-		help := fmt.Sprintf("%s has no branches: write from: %s", name, name)
+		help := fmt.Sprintf("%s has no branches: write %s: %s", name, f.key, name)
 		if len(branches) > 0 {
 			help = suggest(branch, branches)
 		}
 		g.l.fault(n, CodeBranch, fmt.Sprintf("%s has no branch %q", name, branch), help)
 		return refs
-	case !chosen && len(branches) > 0:
+	case !chosen && choose:
 		var all []string
 		for _, b := range branches {
 			all = append(all, name+"."+b)
 		}
-		g.l.fault(n, CodeBranch, fmt.Sprintf("%s has branches, and one of them has to be chosen", name), oneOfRefs(all))
+		g.l.fault(n, CodeBranch, fmt.Sprintf("%s has branches, and one of them has to be chosen", name), oneOfRefs(f.key, all))
 		return refs
 	}
 	return append(refs, r)
@@ -343,9 +376,22 @@ func (g *graph) cycle(loop []int) {
 	t := g.p.Transforms[loop[first]]
 	at := g.p.root.at(below(t.Path, "from"))
 	if at == nil {
-		at = g.p.root.at(t.Path)
+		at = g.readAt(t, names[1:])
 	}
 	g.l.fault(at, CodeCycle, "steps read each other in a circle: "+strings.Join(names, " → "), "let one of them read a source")
+}
+
+// readAt is where a step's configuration names one of the steps, or the step.
+func (g *graph) readAt(t Transform, names []string) *node {
+	if t.Spec.Inputs != nil {
+		for _, r := range References(t.Config) {
+			name, _, _ := strings.Cut(string(r.Ref), ".")
+			if at := g.p.root.at(below(t.ConfigPath(), r.Path...)); at != nil && slices.Contains(names, name) {
+				return at
+			}
+		}
+	}
+	return g.p.root.at(t.Path)
 }
 
 // unread reports what nothing reads.

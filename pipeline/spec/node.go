@@ -81,14 +81,22 @@ func (n *node) entry(key string) *entry {
 	return nil
 }
 
-// child follows one key of a path: a map's key or a list's index.
+// child follows one key of a path: a map's key, a list's index, or a text itself,
+// alone or in a list, as the keys of a group are written.
 func (n *node) child(key string) *node {
 	if n.kind == listNode {
-		i, err := strconv.Atoi(key)
-		if err != nil || i < 0 || i >= len(n.items) {
-			return nil
+		if i, err := strconv.Atoi(key); err == nil && i >= 0 && i < len(n.items) {
+			return n.items[i]
 		}
-		return n.items[i]
+		for _, item := range n.items {
+			if item.kind == textNode && item.text == key {
+				return item
+			}
+		}
+		return nil
+	}
+	if n.kind == textNode && n.text == key {
+		return n
 	}
 	return n.get(key)
 }

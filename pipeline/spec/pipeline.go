@@ -65,10 +65,22 @@ type Transform struct {
 	// Config is the step's configuration, decoded and validated; nil where it has faults.
 	Config   any
 	Branches []string // named outputs; nil for the single output
-	From     []Ref    // what it reads, at least one in a pipeline without errors
-	OnError  OnError
-	Pos      Pos
-	Path     []string // keys of the step, for Fault
+	// From is what it reads, at least one in a pipeline without errors. Of a step
+	// whose configuration names its inputs it is those, in the order of Spec.Inputs,
+	// and can hold one twice.
+	From    []Ref
+	OnError OnError
+	Pos     Pos
+	Path    []string // keys of the step, for Fault
+}
+
+// Outputs lists the outputs as a Ref's Branch names them, in order: the branches,
+// or the main one, which is "", and what the kind of step has beside it.
+func (t *Transform) Outputs() []string {
+	if len(t.Branches) > 0 {
+		return t.Branches
+	}
+	return append([]string{""}, t.Spec.Side...)
 }
 
 // Sink is one sink block.

@@ -115,7 +115,7 @@ func (l *loader) sinks(one, many *node) {
 				}
 			}
 		}
-		l.froms = append(l.froms, from{node: keys.From, at: b.at, name: s.Name, what: b.what, sink: true, index: len(l.p.Sinks), broken: kind == nil})
+		l.froms = append(l.froms, from{node: keys.From, key: "from", at: b.at, name: s.Name, what: b.what, sink: true, index: len(l.p.Sinks), broken: kind == nil})
 		l.p.Sinks = append(l.p.Sinks, s)
 	}
 }
@@ -190,6 +190,17 @@ func (l *loader) transform(i int, n *node, words kindWords) {
 			}
 		}
 	}
-	l.froms = append(l.froms, from{node: keys.From, at: n, name: t.Name, what: b.what, index: i, broken: kind == nil})
+	f := from{node: keys.From, key: "from", at: n, name: t.Name, what: b.what, index: i, broken: kind == nil}
+	if t.Spec.Inputs != nil {
+		f.inputs = true
+		f.broken = t.Config == nil
+		if e := n.entry("from"); e != nil {
+			l.fault(e.name, CodeFrom, fmt.Sprintf("%s names what it reads in its own block", t.Kind), "remove from")
+		}
+	}
+	if t.Spec.BuildKeyed != nil && !t.Named && keys.UID == "" {
+		l.warn(kind.name, CodeNoName, fmt.Sprintf("the %s keeps state and has no name: once a step is put before it, a checkpoint's state is not found for it any more", t.Kind), "add a name to it")
+	}
+	l.froms = append(l.froms, f)
 	l.p.Transforms = append(l.p.Transforms, t)
 }
