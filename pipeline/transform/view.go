@@ -150,6 +150,15 @@ func (v *View) Set(name string, ref expr.Ref) *View {
 	return n
 }
 
+// known is the view in which a slot holds the value of a field that the raw value
+// has as well.
+func (v *View) known(name string, slot int, t expr.Type) *View {
+	n := v.clone()
+	n.this = v.this
+	n.made[name] = expr.Ref{Slot: slot, Covered: 1, Type: t}
+	return n
+}
+
 // Drop is the view after name was removed.
 func (v *View) Drop(name, why string) *View {
 	n := v.clone()

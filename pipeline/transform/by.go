@@ -1,0 +1,68 @@
+package transform
+
+import (
+	"context"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/state"
+)
+
+// KeyBy keys the records of an input by a configuration's keys, and returns the
+// programs, or nil where there was a fault. at is the key of the configuration
+// that they are under.
+func (e *KeyedEnv) KeyBy(input int, keys connectors.Keys, at string) []*expr.Program {
+	programs := make([]*expr.Program, 0, len(keys))
+	for _, k := range keys {
+		if p := e.Compile(input, k.Expr, expr.Options{Deterministic: true, Name: k.Name}, at, k.Name); p != nil {
+			programs = append(programs, p)
+		}
+	}
+	if len(programs) < len(keys) {
+		return nil
+	}
+	e.Key(input, programs...)
+	return programs
+}
+
+// keyFields are the names by which rows grouped by keys are told apart where the
+// rows themselves have the fields; nil where one of the keys is computed.
+func keyFields(keys connectors.Keys) []string {
+	var names []string
+	for _, k := range keys {
+		if k.Expr.Text != k.Name {
+			return nil
+		}
+		names = append(names, k.Name)
+	}
+	return names
+}
+
+// setKeys puts the values of a key into the slots of a row made anew.
+func setKeys(row []connectors.Value, slots []int, k state.Key) error {
+	rest := k.Bytes
+	for _, slot := range slots {
+		v, tail, err := state.ReadKey(rest)
+		if err != nil {
+			return err
+		}
+		row[slot], rest = v, tail
+	}
+	return nil
+}
+
+// dropKeyedTombstones leaves out the rows without a value: they are no rows of a
+// result.
+func dropKeyedTombstones(run *KeyedRun, b *connectors.Batch, sel []uint16) []uint16 {
+	n := len(sel)
+	sel = dropTombstones(b, sel)
+	if n -= len(sel); n > 0 {
+		run.Dropped(n)
+	}
+	return sel
+}
+
+// failRow hands a row to on_error, for a reason that no expression gave.
+func failRow(ctx context.Context, run *KeyedRun, b *connectors.Batch, row uint16, step, text, kind, reason string) error {
+	return run.Fail(ctx, b, row, failure(step, text, b, row, &expr.EvalError{Reason: reason, Kind: kind}))
+}

@@ -1,0 +1,202 @@
+package transform
+
+import (
+	"encoding/binary"
+	"maps"
+	"slices"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/state"
+)
+
+// storedRows turns whole records into bytes for state, and back. The form is part
+// of checkpoints.
+type storedRows struct {
+	slots   []int // of the values that are kept beside the record
+	origins map[connectors.Origin]*connectors.Origin
+}
+
+func newStoredRows(slots []int) *storedRows {
+	return &storedRows{slots: slots, origins: map[connectors.Origin]*connectors.Origin{}}
+}
+
+// Flags of a stored record.
+const (
+	hasOrigin = 1 << iota
+	hasKey
+	hasValue
+)
+
+// append appends record row of b to dst.
+func (s *storedRows) append(dst []byte, b *connectors.Batch, row uint16) []byte {
+	r := &b.Records[row]
+	flags := byte(0)
+	if r.Origin != nil {
+		flags |= hasOrigin
+	}
+	if r.Key != nil {
+		flags |= hasKey
+	}
+	if r.Value != nil {
+		flags |= hasValue
+	}
+	dst = append(dst, flags)
+	dst = binary.AppendVarint(dst, r.Time)
+	if r.Origin != nil {
+		dst = appendBytes(dst, []byte(r.Origin.Topic))
+		dst = binary.AppendVarint(dst, int64(r.Origin.Partition))
+		dst = binary.AppendVarint(dst, r.Offset)
+	}
+	dst = appendBytes(dst, r.Key)
+	dst = appendBytes(dst, r.Value)
+	dst = binary.AppendUvarint(dst, uint64(len(r.Headers)))
+	for _, h := range r.Headers {
+		dst = appendBytes(dst, []byte(h.Key))
+		if h.Value == nil {
+			dst = append(dst, 0)
+			continue
+		}
+		dst = appendBytes(append(dst, 1), h.Value)
+	}
+	at := b.Row(int(row))
+	for _, slot := range s.slots {
+		dst = state.AppendValue(dst, at[slot])
+	}
+	return dst
+}
+
+func appendBytes(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+// record reads a record. What it returns borrows from src. values takes what was
+// in the slots.
+func (s *storedRows) record(src []byte, values []connectors.Value) (connectors.Record, error) {
+	r := &cursor{rest: src}
+	rec := connectors.Record{Mark: connectors.NoMark}
+	flags := r.byte()
+	rec.Time = r.varint()
+	if flags&hasOrigin != 0 {
+		rec.Origin = s.origin(connectors.Origin{Topic: string(r.bytes()), Partition: int32(r.varint())})
+		rec.Offset = r.varint()
+	}
+	if key := r.bytes(); flags&hasKey != 0 {
+		rec.Key = key
+	}
+	if value := r.bytes(); flags&hasValue != 0 {
+		rec.Value = value
+	}
+	n := r.uvarint()
+	if n > uint64(len(r.rest)) {
+		return rec, state.ErrCorrupt
+	}
+	for range n {
+		h := connectors.Header{Key: string(r.bytes())}
+		if r.byte() == 1 {
+			h.Value = r.bytes()
+		}
+		rec.Headers = append(rec.Headers, h)
+	}
+	for i := range s.slots {
+		if r.bad {
+			break
+		}
+		var err error
+		if values[i], r.rest, err = state.ReadValue(r.rest); err != nil {
+			return rec, err
+		}
+	}
+	if r.bad {
+		return rec, state.ErrCorrupt
+	}
+	return rec, nil
+}
+
+// origin shares one Origin among the records of a place.
+func (s *storedRows) origin(o connectors.Origin) *connectors.Origin {
+	if s.origins[o] == nil {
+		s.origins[o] = &o
+	}
+	return s.origins[o]
+}
+
+// add adds a stored record to rows that are gathered. It copies the record's bytes
+// into their arena.
+func (s *storedRows) add(rows *Rows, stored []byte, op connectors.Op) ([]connectors.Value, error) {
+	values := make([]connectors.Value, len(s.slots))
+	rec, err := s.record(rows.Arena().Copy(stored), values)
+	if err != nil {
+		return nil, err
+	}
+	rec.Op = op
+	out := rows.add(rec)
+	for i, slot := range s.slots {
+		out[slot] = values[i]
+	}
+	return out, nil
+}
+
+// carryMade makes the fields travel that steps above made, so that a decimal stays
+// one while the record is kept. It returns the view of such records, and the slots
+// to keep.
+func (e *KeyedEnv) carryMade(input int) (*View, []int) {
+	e.CarryRow(input)
+	view := e.Row
+	var slots []int
+	made := e.In[input].Made()
+	for _, name := range slices.Sorted(maps.Keys(made)) { // slots are the same in every run
+		ref := made[name]
+		slot := e.Carry(input, expr.Field([]string{name}, ref))
+		view = view.known(name, slot, ref.Type)
+		slots = append(slots, slot)
+	}
+	return view, slots
+}
+
+// cursor takes bytes apart; bad says that there were too few.
+type cursor struct {
+	rest []byte
+	bad  bool
+}
+
+func (c *cursor) byte() byte {
+	if len(c.rest) == 0 {
+		c.bad = true
+		return 0
+	}
+	b := c.rest[0]
+	c.rest = c.rest[1:]
+	return b
+}
+
+func (c *cursor) varint() int64 {
+	v, n := binary.Varint(c.rest)
+	if n <= 0 {
+		c.bad, c.rest = true, nil
+		return 0
+	}
+	c.rest = c.rest[n:]
+	return v
+}
+
+func (c *cursor) uvarint() uint64 {
+	v, n := binary.Uvarint(c.rest)
+	if n <= 0 {
+		c.bad, c.rest = true, nil
+		return 0
+	}
+	c.rest = c.rest[n:]
+	return v
+}
+
+func (c *cursor) bytes() []byte {
+	n := c.uvarint()
+	if n > uint64(len(c.rest)) {
+		c.bad, c.rest = true, nil
+		return nil
+	}
+	b := c.rest[:n:n]
+	c.rest = c.rest[n:]
+	return b
+}
