@@ -92,6 +92,7 @@ func (d *dumper) pipeline() ordered {
 		d.uid(&o, s.UID, s.Name)
 		o.add(s.Kind, d.config(s.Config, s.ConfigPath()))
 		o.add("timestamp", s.Timestamp.Text)
+		o.add("watermark", d.watermark(s.Watermark))
 		d.onError(&o, s.OnError, p.OnError)
 		sources.add(s.Name, o)
 	}

@@ -50,6 +50,8 @@ type Source struct {
 	Format connectors.FormatConfig
 	// Timestamp is the expression of the event time; unset for the record's own.
 	Timestamp connectors.Expr
+	// Watermark says how event time advances, with the defaults filled in.
+	Watermark Watermark
 	OnError   OnError
 	Pos       Pos
 	Path      []string // keys of the block, for Fault

@@ -1,11 +1,9 @@
 package spec
 
 import (
-	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
-	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -73,37 +71,6 @@ func (l *loader) deadLetter(n, at *node, out *OnError) {
 	}
 	out.Action, out.Sink = DeadLetter, n.text
 	l.letters = append(l.letters, n)
-}
-
-type watermarkKeys struct {
-	Delay           time.Duration  `key:"delay" doc:"How far out of order records may be."`
-	IdleAfter       *time.Duration `key:"idle_after" doc:"A partition without records for so long holds nothing up."`
-	MaxDrift        *time.Duration `key:"max_drift" doc:"A source that is further ahead waits."`
-	MaxFuture       time.Duration  `key:"max_future" doc:"An event time further ahead of the clock is an error of its record."`
-	AdvanceWhenIdle bool           `key:"advance_when_idle" doc:"Whether the clock moves event time on when all is idle."`
-}
-
-// Validate checks the settings of a watermark.
-func (k *watermarkKeys) Validate() error {
-	faults := []error{notNegative("delay", k.Delay), positive("max_future", k.MaxFuture)}
-	if k.IdleAfter != nil {
-		faults = append(faults, positive("idle_after", *k.IdleAfter))
-	}
-	if k.MaxDrift != nil {
-		faults = append(faults, positive("max_drift", *k.MaxDrift))
-	}
-	return errors.Join(faults...)
-}
-
-// watermark checks the block, and refuses it as long as nothing acts on it.
-func (l *loader) watermark(b block, n *node) {
-	if n == nil || n.bad {
-		return
-	}
-	at := b.node.entry("watermark").name
-	if l.config(at, n, &watermarkKeys{MaxFuture: time.Hour}, "watermark") {
-		l.unavailable(b.node.entry("watermark"), "watermark")
-	}
 }
 
 // unavailable refuses a key whose function a later version brings.

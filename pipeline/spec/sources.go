@@ -67,7 +67,7 @@ func (l *loader) sources(one, many *node) {
 		l.define(s.Name, at, b.what)
 		s.UID = l.uid(b, s.Name, keys.UID)
 		s.OnError = l.onError(keys.OnError, keys.MaxErrors, l.inherited)
-		l.watermark(b, keys.Watermark)
+		s.Watermark = l.watermark(b, keys.Watermark)
 		l.unavailable(b.node.entry("schema"), "schema")
 		if kind != nil {
 			s.Kind = kind.key
