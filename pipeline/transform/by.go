@@ -38,6 +38,16 @@ func keyFields(keys connectors.Keys) []string {
 	return names
 }
 
+// keyType is what is known of a key's value behind the exchange, where it is the
+// canonical one of all that are equal to it.
+func keyType(p *expr.Program) expr.Type {
+	t := p.Type()
+	if t.Has(connectors.Float) || t.Has(connectors.Decimal) {
+		t |= expr.Number
+	}
+	return t
+}
+
 // setKeys puts the values of a key into the slots of a row made anew.
 func setKeys(row []connectors.Value, slots []int, k state.Key) error {
 	rest := k.Bytes

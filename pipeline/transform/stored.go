@@ -14,11 +14,12 @@ import (
 // of checkpoints.
 type storedRows struct {
 	slots   []int // of the values that are kept beside the record
+	values  []connectors.Value
 	origins map[connectors.Origin]*connectors.Origin
 }
 
 func newStoredRows(slots []int) *storedRows {
-	return &storedRows{slots: slots, origins: map[connectors.Origin]*connectors.Origin{}}
+	return &storedRows{slots: slots, values: make([]connectors.Value, len(slots)), origins: map[connectors.Origin]*connectors.Origin{}}
 }
 
 // Flags of a stored record.
@@ -70,9 +71,9 @@ func appendBytes(dst, b []byte) []byte {
 	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
 }
 
-// record reads a record. What it returns borrows from src. values takes what was
-// in the slots.
-func (s *storedRows) record(src []byte, values []connectors.Value) (connectors.Record, error) {
+// record reads a record; what was in the slots goes to s.values. All of it borrows
+// from src.
+func (s *storedRows) record(src []byte) (connectors.Record, error) {
 	r := &cursor{rest: src}
 	rec := connectors.Record{Mark: connectors.NoMark}
 	flags := r.byte()
@@ -103,7 +104,7 @@ func (s *storedRows) record(src []byte, values []connectors.Value) (connectors.R
 			break
 		}
 		var err error
-		if values[i], r.rest, err = state.ReadValue(r.rest); err != nil {
+		if s.values[i], r.rest, err = state.ReadValue(r.rest); err != nil {
 			return rec, err
 		}
 	}
@@ -124,15 +125,14 @@ func (s *storedRows) origin(o connectors.Origin) *connectors.Origin {
 // add adds a stored record to rows that are gathered. It copies the record's bytes
 // into their arena.
 func (s *storedRows) add(rows *Rows, stored []byte, op connectors.Op) ([]connectors.Value, error) {
-	values := make([]connectors.Value, len(s.slots))
-	rec, err := s.record(rows.Arena().Copy(stored), values)
+	rec, err := s.record(rows.Arena().Copy(stored))
 	if err != nil {
 		return nil, err
 	}
 	rec.Op = op
 	out := rows.add(rec)
 	for i, slot := range s.slots {
-		out[slot] = values[i]
+		out[slot] = s.values[i]
 	}
 	return out, nil
 }
