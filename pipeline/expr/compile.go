@@ -44,6 +44,9 @@ type local struct {
 	at   int // index into Env.vars
 	typ  Type
 	pure *node // set where it stands for a constant
+	// outside says that it stands for results of aggregate functions, and the part is
+	// an argument of one.
+	outside bool
 }
 
 // compiler compiles one expression.
@@ -62,6 +65,7 @@ type compiler struct {
 	tombstone bool
 	vm        bool
 	fold      *Env
+	agg       *aggregation // set where aggregate functions may stand
 	// tokens of the text, the extent of each node of the tree, and how many were
 	// compiled. The
 	// parser shares nodes (a < b < c has b twice), so that nesting could make

@@ -16,13 +16,18 @@ import (
 // Compile parses an expression, checks it against what scope knows, and
 // compiles it. The error is an Errors with all the faults found, in the order of
 // the text.
-func Compile(text string, scope Scope, o Options) (p *Program, err error) {
+func Compile(text string, scope Scope, o Options) (*Program, error) {
 	c := &compiler{text: text, scope: scope, opts: o, limits: o.Limits.orDefault(), extents: map[ast.Node]extent{}}
+	return c.all()
+}
+
+// all compiles the whole text.
+func (c *compiler) all() (p *Program, err error) {
 	defer func() {
 		// expr-lang's parser and regexp may panic on what nobody thought of. A
 		// configuration must not be able to stop the process.
 		if r := recover(); r != nil {
-			p, err = nil, Errors{{Length: len(text), Msg: fmt.Sprintf("the expression cannot be compiled: %v", r)}}
+			p, err = nil, Errors{{Length: len(c.text), Msg: fmt.Sprintf("the expression cannot be compiled: %v", r)}}
 		}
 	}()
 	tree, fault := c.parse()
@@ -90,6 +95,9 @@ func (c *compiler) parse() (ast.Node, *Error) {
 	}
 	config := conf.CreateNew()
 	config.MaxNodes = uint(c.limits.Nodes)
+	if c.agg != nil {
+		shadow(config)
+	}
 	tree, err := parser.ParseWithConfig(c.text, config)
 	if err != nil {
 		return nil, c.syntax(err)

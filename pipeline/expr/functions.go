@@ -129,6 +129,9 @@ func functionNames() []string {
 func (c *compiler) callNode(n *ast.CallNode) *node {
 	switch callee := n.Callee.(type) {
 	case *ast.IdentifierNode:
+		if f, _ := aggregateOf(callee.Value); f != nil && c.agg != nil {
+			return c.aggregate(n, callee.Value)
+		}
 		return c.call(n, callee.Value, n.Arguments)
 	case *ast.MemberNode:
 		name, _ := callee.Property.(*ast.StringNode)
@@ -160,7 +163,7 @@ func (c *compiler) call(n ast.Node, name string, args []ast.Node) *node {
 			return c.foreignCall(at, name, args)
 		}
 		from := c.offset(n.Location().From)
-		return c.fault(&site{offset: from, length: c.offset(n.Location().To) - from}, "no function is called `"+name+"`", didYouMean(name, functionNames()))
+		return c.unknown(&site{offset: from, length: c.offset(n.Location().To) - from}, name)
 	}
 	nodes := make([]*node, len(args))
 	for i, a := range args {
@@ -181,6 +184,18 @@ func (c *compiler) call(n ast.Node, name string, args []ast.Node) *node {
 		return &node{typ: Any, slot: -1, at: at, run: func(*Env) connectors.Value { return failure }}
 	}
 	return out
+}
+
+// unknown notes that no function of that name can be called here.
+func (c *compiler) unknown(at *site, name string) *node {
+	if f, _ := aggregateOf(name); f != nil {
+		return c.fault(at, elsewhereAggregate(name), "")
+	}
+	names := functionNames()
+	if c.agg != nil {
+		names = append(names, aggregateNames()...)
+	}
+	return c.fault(at, "no function is called `"+name+"`", didYouMean(name, names))
 }
 
 // arguments checks the number and the types of a call's arguments.
@@ -289,7 +304,11 @@ func (e *Env) badArgument(f *function, i int, s *site, v connectors.Value) conne
 	case v.IsNull():
 		return e.null(s, "given to "+f.Name+"()", placeholderOf(p.typ))
 	}
-	return e.failf(s, KindType, "%s() takes %s for `%s`, and %s is %s", f.Name, p.typ, p.name, s.name, article(v.Kind()))
+	help := aggregateHelp(f.Name)
+	if help != "" {
+		help = "; " + help
+	}
+	return e.failf(s, KindType, "%s() takes %s for `%s`, and %s is %s%s", f.Name, p.typ, p.name, s.name, article(v.Kind()), help)
 }
 
 // placeholderOf is what messages propose in place of a null argument.

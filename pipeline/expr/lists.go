@@ -146,6 +146,7 @@ type loop struct {
 	test cond // body as a condition
 	it   item
 	arg  *node // the third argument
+	help string
 }
 
 // each runs do for each element with # and #index set, until it says false. It
@@ -160,7 +161,7 @@ func (l *loop) each(e *Env, do func(raw []byte) bool) bool {
 		e.null(l.list.at, "gone through", "[]")
 		return false
 	default:
-		e.failf(l.list.at, KindType, "%s must be a list, and is %s", l.list.at.name, article(list.Kind()))
+		e.failf(l.list.at, KindType, "%s must be a list, and is %s%s", l.list.at.name, article(list.Kind()), l.help)
 		return false
 	}
 	if !e.read(l.at, list) {
@@ -220,11 +221,10 @@ func (c *compiler) loopCall(n ast.Node, name string, args []ast.Node) *node {
 	}
 	l := &loop{at: at, list: c.compile(args[0])}
 	if !l.list.typ.Overlaps(listBit) {
-		help := ""
-		if name == "count" || name == "sum" {
-			help = "as an aggregate function it stands in the select of an aggregate"
-		}
-		return c.fault(l.list.at, name+"() goes through a list, and "+l.list.at.name+" is "+l.list.typ.String(), help)
+		return c.fault(l.list.at, name+"() goes through a list, and "+l.list.at.name+" is "+l.list.typ.String(), aggregateHelp(name))
+	}
+	if help := aggregateHelp(name); help != "" {
+		l.help = "; " + help
 	}
 	l.it = item{value: c.newVar(), index: c.newVar(), acc: -1}
 	if name == "reduce" {

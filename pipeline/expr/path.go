@@ -33,6 +33,9 @@ func (c *compiler) local(name string) (local, bool) {
 }
 
 func (c *compiler) variable(at *site, v local) *node {
+	if v.outside {
+		return c.fault(at, "`"+v.name+"` is made of results, and an argument of an aggregate function is about single records", "")
+	}
 	if v.pure != nil {
 		if k, ok := v.pure.constant(); ok {
 			return c.known(at, k)
@@ -188,6 +191,9 @@ var metas = map[string]metaPart{
 
 // meta compiles what belongs to the record but is no field of its value.
 func (c *compiler) meta(at *site, rest []string) *node {
+	if c.agg != nil && c.agg.within == "" {
+		return c.fault(at, "meta belongs to a record, and outside of an aggregate function there is a group of them", "as in `first("+at.name+")`")
+	}
 	if len(rest) == 0 {
 		return c.fault(at, "meta is no value of its own", "it has "+metaParts)
 	}

@@ -180,7 +180,7 @@ func TestTypesAreChecked(t *testing.T) {
 		{`#`, "load: unexpected `#`"},
 		{`filter(xs, #foo)`, "load: `#foo` is not known…"},
 		{`filter(i, # > 1)`, "error: i must be a list, and is an int"},
-		{`count(b)`, "error: b must be a list, and is a bool"},
+		{`count(b)`, "error: b must be a list, and is a bool; as an aggregate function it stands only in the `select` of an `aggregate` step"},
 		{`count()`, "load:…"},
 		{`env`, "load: no field is called `env`"},
 		{`$env`, "load: no field is called `$env`"},

@@ -16,6 +16,9 @@ func (c *compiler) syntax(err error) *Error {
 		out.Offset = c.offset(at.From)
 		out.Length = c.offset(at.To) - out.Offset
 		out.Msg, out.Help = syntaxMessage(at.Message)
+		if c.agg != nil && out.Msg == "unexpected `#`" {
+			out.Help = "`#` stands for an element of a list; here count, sum and the like are the aggregate functions, and those of lists are written `::count(…)`"
+		}
 	}
 	return out
 }
@@ -52,6 +55,8 @@ func syntaxMessage(msg string) (text, help string) {
 		return "the number does not fit a float", "decimal(\"…\") takes up to 38 digits"
 	case strings.Contains(msg, "maximum allowed nodes"):
 		return "the expression has too many parts", ""
+	case strings.HasPrefix(msg, "expected at least "):
+		return "a list and an expression for its elements are missing", "the aggregate functions count() and sum() stand only in the `select` of an `aggregate` step"
 	case msg == "literal not terminated":
 		return "a quoted text does not end", ""
 	case msg == "invalid char escape":
