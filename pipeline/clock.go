@@ -10,7 +10,9 @@ import (
 // eventClock tells how far event time has come in the splits that one task of a
 // source reads. All but progress belongs to the task's goroutine.
 type eventClock interface {
-	// add takes splits over, with the highest event time of the restored ones.
+	// add takes splits over, with the highest event time of the restored ones. Those
+	// that come after the first tick were found while the pipeline runs: they hold
+	// event time back only from their first record on.
 	add(splits []connectors.Split, now time.Time)
 	// observe sees rows of one split in order, just before they are handed on. It sets
 	// the Mark of each to the watermark of the split before it. A row whose time
@@ -18,11 +20,19 @@ type eventClock interface {
 	observe(split int, b *connectors.Batch, rows []uint16, now time.Time, refuse func(row uint16, reason string)) []uint16
 	// advance tells that a split was read and handed on up to a position.
 	advance(split int, next int64)
+	// end tells that every split is read to its end for good.
+	end()
 	// tick tells the time, between batches and a few times a second.
 	tick(now time.Time)
-	// current is the watermark of all splits together: state.MinTime before there is
-	// one; idle says that no split has more to give for now. It never goes back.
+	// current is the watermark of all splits together, state.MinTime before there is
+	// one. While a split holds it, it is the least of those that do, and never goes
+	// back. When none does, idle says so, and it is what event time may move to once
+	// all senders are idle: the highest of all splits, or beyond where the clock moves
+	// it on. After that it can be less again; receivers keep what they had.
 	current() (watermark int64, idle bool)
+	// held says that the reader is not to be polled before the next tick: it cannot
+	// leave out single splits, and all that are not idle are too far ahead of others.
+	held() bool
 	// maxTime is the highest event time seen in a split, nil before the first record.
 	maxTime(split int) *int64
 	// progress tells of each split, for metrics. It is safe for concurrent use.
@@ -36,8 +46,10 @@ type SplitProgress struct {
 	Next      int64  // position of the next record to read
 	MaxTime   *int64 // highest event time read, milliseconds since 1970; nil before the first record
 	Watermark int64  // state.MinTime before the first record
-	Idle      bool
-	Paused    bool // it waits for splits whose event time is behind
+	Idle      bool   // it does not hold event time back
+	CaughtUp  bool   // there is nothing more to read now
+	Paused    bool   // it waits for splits whose event time is behind
+	Ended     bool   // it is read to its end for good
 }
 
 // splitClock is an eventClock without idleness: the watermark is the least of the
@@ -96,6 +108,10 @@ func (c *splitClock) tick(time.Time) {
 		c.high = max(c.high, least)
 	}
 }
+
+func (c *splitClock) end() {}
+
+func (c *splitClock) held() bool { return false }
 
 func (c *splitClock) current() (int64, bool) { return c.high, len(c.splits) == 0 }
 

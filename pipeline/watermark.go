@@ -1,0 +1,221 @@
+package pipeline
+
+import (
+	"sync"
+	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/spec"
+	"github.com/sluice-etl/sluice/pipeline/state"
+)
+
+// shownEvery is how old what progress tells may be.
+const shownEvery = 100 * time.Millisecond
+
+// sourceClock is the event time of one source's task, see eventClock.
+//
+// The watermark of a split is the highest event time in it less the delay; that of
+// the task is the least of the splits that hold it. A split does not hold while it
+// is idle: its reader was at its end, and nothing came, for as long as idle_after
+// says, without a break. So a split that was not read to its end since the start
+// always holds, and so do one that is paused and one whose broker does not answer.
+type sourceClock struct {
+	source    string
+	delay     int64 // milliseconds, as is all but idleAfter
+	maxFuture int64
+	maxDrift  int64
+	idleAfter time.Duration
+
+	progressOf connectors.Progress // nil where the reader is none
+	pauser     connectors.Pauser   // likewise
+	group      *clockGroup
+	share      clockShare
+
+	splits  []splitTime
+	started bool      // the first tick has been
+	at      time.Time // the time that was told last
+
+	reported int64 // highest watermark told while a split held it
+	now      int64 // what current tells
+	idle     bool
+	wait     bool  // see held
+	pausing  []int // scratch
+
+	mu      sync.Mutex
+	shown   []splitTime
+	shownAt time.Time // of the task's goroutine
+}
+
+// newSourceClock makes the clock of a source's task. Sources of one scope feed the
+// same steps: only when all of them are idle does the clock move event time on.
+func newSourceClock(source string, w spec.Watermark, r connectors.Reader, group *clockGroup, scope int) *sourceClock {
+	c := &sourceClock{
+		source: source, delay: w.Delay.Milliseconds(), maxFuture: w.MaxFuture.Milliseconds(),
+		maxDrift: w.MaxDrift.Milliseconds(), idleAfter: w.IdleAfter, group: group,
+		reported: state.MinTime, now: state.MinTime, idle: true,
+		share: clockShare{scope: scope, aligned: w.MaxDrift > 0, moves: w.AdvanceWhenIdle, delay: w.Delay.Milliseconds()},
+	}
+	c.progressOf, _ = r.(connectors.Progress)
+	c.pauser, _ = r.(connectors.Pauser)
+	c.share.idle.Store(true)
+	group.join(&c.share)
+	return c
+}
+
+func (c *sourceClock) add(splits []connectors.Split, now time.Time) {
+	for _, sp := range splits {
+		s := splitTime{id: sp.ID, next: sp.Offset, until: sp.Until, mark: state.MinTime, joining: c.started}
+		s.ended = s.until >= 0 && s.next >= s.until
+		if sp.MaxTime != nil {
+			s.high, s.seen = *sp.MaxTime, true
+			s.mark = minus(s.high, c.delay)
+		}
+		c.splits = append(c.splits, s)
+	}
+	c.at = now
+	c.settle()
+	c.show()
+}
+
+func (c *sourceClock) observe(split int, b *connectors.Batch, rows []uint16, now time.Time, refuse func(row uint16, reason string)) []uint16 {
+	s := &c.splits[split]
+	before, held := s.mark, s.holds()
+	kept, counted := s.observe(b, rows, c.delay, plus(now.UnixMilli(), c.maxFuture), refuse)
+	if counted && (!held || s.mark != before) {
+		c.at = now
+		c.settle()
+	}
+	return kept
+}
+
+func (c *sourceClock) advance(split int, next int64) {
+	s := &c.splits[split]
+	s.next = max(s.next, next)
+	if s.until >= 0 && s.next >= s.until {
+		c.finish(s)
+	}
+}
+
+// end tells that the reader has read all its splits to their end.
+func (c *sourceClock) end() {
+	for i := range c.splits {
+		c.finish(&c.splits[i])
+	}
+}
+
+func (c *sourceClock) finish(s *splitTime) {
+	if !s.ended {
+		s.ended, s.idle, s.joining, s.paused = true, false, false, false
+		c.settle()
+	}
+}
+
+func (c *sourceClock) tick(now time.Time) {
+	c.started, c.at = true, now
+	for i := range c.splits {
+		s := &c.splits[i]
+		s.caughtUp = c.progressOf != nil && !s.ended && c.progressOf.CaughtUp(i)
+		s.judge(now, c.idleAfter)
+	}
+	c.settle()
+	if now.Sub(c.shownAt) >= shownEvery {
+		c.show()
+	}
+}
+
+// settle works out what the splits come to together.
+func (c *sourceClock) settle() {
+	least, leads, top := int64(state.MaxTime), int64(state.MaxTime), int64(state.MinTime)
+	holding, ended := false, true
+	for i := range c.splits {
+		s := &c.splits[i]
+		top = max(top, s.mark)
+		ended = ended && s.ended
+		if s.holds() {
+			holding, least = true, min(least, s.mark)
+			leads = min(leads, s.leads(c.progressOf != nil))
+		}
+	}
+	c.share.leads.Store(leads)
+	c.share.top.Store(top)
+	c.share.ended.Store(ended && len(c.splits) > 0)
+	woke := holding && c.idle
+	c.idle = !holding
+	c.share.idle.Store(c.idle)
+	if woke {
+		c.group.woke(c.share.scope)
+	}
+	if holding {
+		c.reported = max(c.reported, least)
+		c.now = c.reported
+	} else {
+		c.now = max(c.reported, top)
+		if c.share.moves {
+			c.now = max(c.now, c.group.moved(c.share.scope, c.at))
+		}
+	}
+	if c.share.aligned {
+		c.align()
+	}
+}
+
+// align pauses the splits that are too far ahead of the slowest one and lets the
+// others go on. The slowest is never ahead of itself, so one always goes on.
+func (c *sourceClock) align() {
+	limit := plus(c.group.slowest(), c.maxDrift)
+	changed, wait := false, len(c.splits) > 0
+	c.pausing = c.pausing[:0]
+	for i := range c.splits {
+		s := &c.splits[i]
+		ahead := s.holds() && s.mark > limit
+		changed = changed || ahead != s.paused
+		if s.paused = ahead; ahead {
+			c.pausing = append(c.pausing, i)
+		} else if s.holds() {
+			wait = false
+		}
+	}
+	if c.pauser == nil {
+		c.wait = wait && len(c.pausing) > 0
+	} else if changed {
+		c.pauser.Pause(c.pausing)
+	}
+}
+
+func (c *sourceClock) held() bool { return c.wait }
+
+func (c *sourceClock) current() (watermark int64, idle bool) { return c.now, c.idle }
+
+func (c *sourceClock) maxTime(split int) *int64 {
+	if s := &c.splits[split]; s.seen {
+		t := s.high
+		return &t
+	}
+	return nil
+}
+
+// show makes what progress tells.
+func (c *sourceClock) show() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.shown, c.shownAt = append(c.shown[:0], c.splits...), c.at
+}
+
+func (c *sourceClock) progress() []SplitProgress {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]SplitProgress, len(c.shown))
+	for i, s := range c.shown {
+		out[i] = SplitProgress{
+			Source: c.source, Split: s.id, Next: s.next, Watermark: s.mark,
+			Idle: s.idle || s.joining, CaughtUp: s.caughtUp, Paused: s.paused, Ended: s.ended,
+		}
+		if s.seen {
+			t := s.high
+			out[i].MaxTime = &t
+		}
+	}
+	return out
+}
+
+var _ eventClock = (*sourceClock)(nil)

@@ -1,0 +1,104 @@
+package pipeline
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/state"
+)
+
+// splitTime is how far event time has come in one split.
+type splitTime struct {
+	id    string
+	next  int64 // position after the last record handed on
+	until int64 // -1 for none
+
+	high int64 // highest event time; of no meaning before seen
+	seen bool  // there was a record
+	mark int64 // high less the delay, state.MinTime before seen
+
+	joining  bool // found while the pipeline runs, and nothing came of it yet
+	ended    bool // read to its end for good
+	caughtUp bool // there was nothing more to read at the last tick
+	idle     bool
+	paused   bool
+	// quiet is since when the split has been seen at its end without a break, and
+	// brought nothing; zero while it is not.
+	quiet time.Time
+}
+
+// holds reports whether event time waits for the split.
+func (s *splitTime) holds() bool { return !s.ended && !s.idle && !s.joining }
+
+// leads is the watermark that other splits must not be too far ahead of, state.MaxTime
+// where they need not wait for this one. What a split without a record will bring is
+// not known, but for one that has nothing to bring.
+func (s *splitTime) leads(progress bool) int64 {
+	if !s.holds() || !s.seen && (s.caughtUp || !progress) {
+		return state.MaxTime
+	}
+	return s.mark
+}
+
+// judge decides at a tick whether the split is idle.
+func (s *splitTime) judge(now time.Time, idleAfter time.Duration) {
+	if !s.caughtUp || s.paused || s.ended {
+		s.quiet, s.idle = time.Time{}, false
+		return
+	}
+	if s.quiet.IsZero() {
+		s.quiet = now
+	}
+	s.idle = idleAfter > 0 && now.Sub(s.quiet) >= idleAfter
+}
+
+// observe takes rows of the split in and marks them, see eventClock. It reports
+// whether one counted. Tombstones have no event time.
+func (s *splitTime) observe(b *connectors.Batch, rows []uint16, delay, latest int64, refuse func(row uint16, reason string)) (kept []uint16, counted bool) {
+	n, mark, high, seen := 0, s.mark, s.high, s.seen
+	for _, row := range rows {
+		r := &b.Records[row]
+		r.Mark = mark
+		if r.Value != nil {
+			if r.Time > latest {
+				refuse(row, tooFarAhead(r.Time, latest))
+				continue
+			}
+			counted = true
+			if r.Time > high || !seen {
+				high, seen = r.Time, true
+				mark = minus(high, delay)
+			}
+		}
+		rows[n] = row
+		n++
+	}
+	s.mark, s.high, s.seen = mark, high, seen
+	if counted {
+		s.joining, s.idle, s.quiet = false, false, time.Time{}
+	}
+	return rows[:n], counted
+}
+
+func tooFarAhead(t, latest int64) string {
+	const layout = "2006-01-02T15:04:05.000Z"
+	return fmt.Sprintf("the event time %s (%d) is beyond %s, the clock and max_future: a clock is wrong, or the time is in another unit than milliseconds; raise watermark.max_future if such times are right",
+		time.UnixMilli(t).UTC().Format(layout), t, time.UnixMilli(latest).UTC().Format(layout))
+}
+
+// minus is t less d, which is not negative, and never wraps.
+func minus(t, d int64) int64 {
+	if t < state.MinTime+d {
+		return state.MinTime
+	}
+	return t - d
+}
+
+// plus is t and d, which is not negative, and never wraps.
+func plus(t, d int64) int64 {
+	if t > state.MaxTime-d {
+		return state.MaxTime
+	}
+	return t + d
+}
