@@ -21,6 +21,7 @@ type cursor struct {
 	split     connectors.Split
 	partition int64
 	next      int64
+	paused    bool
 }
 
 func (c *cursor) done() bool { return c.split.Until >= 0 && c.next >= c.split.Until }
@@ -30,6 +31,7 @@ type reader struct {
 	batches *connectors.BatchPool
 	splits  []cursor
 	turn    int
+	live    int // splits that give records
 
 	paced time.Time // records up to here have been emitted at the rate
 	timer *time.Timer
@@ -43,6 +45,7 @@ func (r *reader) Add(splits []connectors.Split) error {
 		}
 		r.splits = append(r.splits, cursor{split: s, partition: p, next: s.Offset})
 	}
+	r.count()
 	return nil
 }
 
@@ -54,14 +57,47 @@ func (r *reader) Position(split int, next int64) connectors.Split {
 
 func (r *reader) Close() error { return nil }
 
+// CaughtUp implements connectors.Progress: at a rate, nothing is due now.
+func (r *reader) CaughtUp(split int) bool {
+	if r.splits[split].done() {
+		return true
+	}
+	gap := r.spacing()
+	return gap > 0 && !r.paced.IsZero() && time.Since(r.paced) < gap
+}
+
+// Pause implements connectors.Pauser.
+func (r *reader) Pause(paused []int) {
+	for i := range r.splits {
+		r.splits[i].paused = false
+	}
+	for _, i := range paused {
+		r.splits[i].paused = true
+	}
+	r.count()
+}
+
+func (r *reader) count() {
+	r.live = 0
+	for i := range r.splits {
+		if !r.splits[i].done() && !r.splits[i].paused {
+			r.live++
+		}
+	}
+}
+
 // Poll makes the next batch, each time of the next split in turn.
 func (r *reader) Poll(ctx context.Context) (*connectors.Batch, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	at := r.nextSplit()
-	if at < 0 {
+	at, left := r.nextSplit()
+	if !left {
 		return nil, io.EOF
+	}
+	if at < 0 { // all are paused
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	gap := r.spacing()
 	n, err := r.due(ctx, gap)
@@ -79,35 +115,35 @@ func (r *reader) Poll(ctx context.Context) (*connectors.Batch, error) {
 		r.source.fill(&b.Records[i], &b.Arena, c.partition, c.next+int64(i))
 	}
 	c.next += n
+	if c.done() {
+		r.count()
+	}
 	r.paced = r.paced.Add(time.Duration(n) * gap)
 	b.Split, b.Next = at, c.next
 	return b, nil
 }
 
-// nextSplit is the split in turn that is not at its end, -1 where all are.
-func (r *reader) nextSplit() int {
+// nextSplit is the split in turn that gives records, -1 where none does; left tells
+// whether any is not at its end.
+func (r *reader) nextSplit() (at int, left bool) {
 	for i := range r.splits {
 		at := (r.turn + i) % len(r.splits)
-		if !r.splits[at].done() {
-			return at
+		c := &r.splits[at]
+		if !c.done() && !c.paused {
+			return at, true
 		}
+		left = left || !c.done()
 	}
-	return -1
+	return -1, left
 }
 
-// spacing is the time between two records of this reader, which has its splits'
-// share of the rate; 0 where the rate is unlimited.
+// spacing is the time between two records of this reader, which has the share of
+// the rate that belongs to the splits that give records; 0 where the rate is unlimited.
 func (r *reader) spacing() time.Duration {
 	if r.source.config.Rate == 0 {
 		return 0
 	}
-	live := 0
-	for i := range r.splits {
-		if !r.splits[i].done() {
-			live++
-		}
-	}
-	share := r.source.config.Rate * float64(live) / float64(r.source.config.Partitions)
+	share := r.source.config.Rate * float64(r.live) / float64(r.source.config.Partitions)
 	return max(1, time.Duration(float64(time.Second)/max(share, 1e-9)))
 }
 

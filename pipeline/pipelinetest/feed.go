@@ -17,6 +17,7 @@ type Feed struct {
 	partitions [][]connectors.Record
 	bounded    bool
 	latest     bool
+	away       bool
 	changed    chan struct{} // closed and made anew at each change
 	failNext   error
 }
@@ -77,6 +78,20 @@ func (f *Feed) End() {
 	f.notify()
 }
 
+// Away makes the feed what a broker is that does not answer: nothing is read, and
+// nobody knows whether there is more. Back ends that.
+func (f *Feed) Away() { f.setAway(true) }
+
+// Back ends Away.
+func (f *Feed) Back() { f.setAway(false) }
+
+func (f *Feed) setAway(away bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.away = away
+	f.notify()
+}
+
 // FailNext makes the next read fail.
 func (f *Feed) FailNext(err error) {
 	f.mu.Lock()
@@ -94,6 +109,7 @@ func (f *Feed) notify() {
 type feedConfig struct {
 	Name   string                  `key:"name" doc:"The test's name of the feed." required:"true"`
 	Batch  int64                   `key:"batch" doc:"Most records of a batch."`
+	Plain  bool                    `key:"plain" doc:"Whether readers tell nothing of their progress and cannot pause single partitions."`
 	Format connectors.FormatConfig `key:"format" doc:"Format of the values."`
 }
 
@@ -139,6 +155,9 @@ func (s *feedSource) Discover(_ context.Context, known []connectors.Split) ([]co
 
 func (s *feedSource) Reader(env connectors.ReaderEnv, splits []connectors.Split) (connectors.Reader, error) {
 	r := &feedReader{source: s, pool: env.Batches}
+	if s.config.Plain {
+		return struct{ connectors.Reader }{r}, r.Add(splits)
+	}
 	return r, r.Add(splits)
 }
 
@@ -151,6 +170,7 @@ type feedReader struct {
 	splits []connectors.Split
 	part   []int
 	next   []int64
+	paused []bool
 	turn   int
 }
 
@@ -161,8 +181,25 @@ func (r *feedReader) Add(splits []connectors.Split) error {
 			return err
 		}
 		r.splits, r.part, r.next = append(r.splits, s), append(r.part, n), append(r.next, s.Offset)
+		r.paused = append(r.paused, false)
 	}
 	return nil
+}
+
+// CaughtUp implements connectors.Progress.
+func (r *feedReader) CaughtUp(split int) bool {
+	f := r.source.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.away && r.next[split] >= int64(len(f.partitions[r.part[split]]))
+}
+
+// Pause implements connectors.Pauser.
+func (r *feedReader) Pause(paused []int) {
+	clear(r.paused)
+	for _, i := range paused {
+		r.paused[i] = true
+	}
 }
 
 func (r *feedReader) Poll(ctx context.Context) (*connectors.Batch, error) {
@@ -187,11 +224,18 @@ func (r *feedReader) try() (*connectors.Batch, chan struct{}, error) {
 		f.failNext = nil
 		return nil, nil, err
 	}
+	if f.away {
+		return nil, f.changed, nil
+	}
+	more := false
 	for range r.splits {
 		i := r.turn % len(r.splits)
 		r.turn++
 		records := f.partitions[r.part[i]]
 		if r.next[i] >= int64(len(records)) {
+			continue
+		}
+		if more = true; r.paused[i] {
 			continue
 		}
 		n := min(int64(len(records))-r.next[i], r.source.config.Batch)
@@ -201,7 +245,7 @@ func (r *feedReader) try() (*connectors.Batch, chan struct{}, error) {
 		b.Split, b.Next = i, r.next[i]
 		return b, nil, nil
 	}
-	if f.bounded {
+	if f.bounded && !more {
 		return nil, nil, io.EOF
 	}
 	return nil, f.changed, nil
