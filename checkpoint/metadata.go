@@ -78,6 +78,10 @@ type KeyGroups struct {
 	File   connectors.StateFile `json:"file"`
 	Offset int64                `json:"offset"`
 	Length int64                `json:"length"`
+	// Format is empty for the form that every backend reads, otherwise the backend's own.
+	Format string `json:"format,omitempty"`
+	// Name is what the backend calls the file, where it has a form of its own.
+	Name string `json:"name,omitempty"`
 }
 
 // TaskID names a task: one subtask of a chain of operators.

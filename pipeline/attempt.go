@@ -32,6 +32,7 @@ type attempt struct {
 	tasks   []*task
 	coord   *checkpoint.Coordinator
 	files   func(n uint64) connectors.CheckpointFiles
+	clocks  *clockGroup
 	limits  limits
 	counts  *tally
 
@@ -235,6 +236,11 @@ func (a *attempt) Commit(ctx context.Context, m *checkpoint.Metadata) (err error
 // Completed implements checkpoint.Tasks: offsets go to the group, for lag tools.
 func (a *attempt) Completed(m *checkpoint.Metadata) {
 	a.counts.checkpoints.Add(1)
+	for _, t := range a.tasks {
+		if t.keyed != nil {
+			t.keyed.store.Complete(m.Number)
+		}
+	}
 	for _, s := range a.sources {
 		op := findOperator(m, s.node.spec.UID)
 		if op == nil {
@@ -272,6 +278,9 @@ func (a *attempt) close() {
 	for _, t := range a.tasks {
 		if t.reader != nil {
 			a.note("source", t.reader.reader.Close())
+		}
+		if t.keyed != nil && t.keyed.store != nil {
+			a.note("state", t.keyed.store.Close())
 		}
 		for _, w := range t.sinks {
 			a.note("sink", w.writer.Close())

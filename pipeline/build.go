@@ -25,7 +25,7 @@ const (
 func (a *attempt) inboxLimit() int {
 	lanes := 0
 	for _, c := range a.plan.chains {
-		lanes += len(c.senders()) * a.parallelism
+		lanes += c.lanes(a.parallelism) * a.parallelism
 	}
 	return int(min(max(a.opts.memory()/3/int64(max(lanes, 1)), inboxLeast), inboxMost))
 }
@@ -61,25 +61,43 @@ func (a *attempt) buildTask(c *chain, subtask int, inboxes map[*chain][]*inbox) 
 	if err := t.openWriters(); err != nil {
 		return nil, err
 	}
-	b := &builder{task: t, inboxes: inboxes, exchanges: map[*chain]*localExchange{}}
-	head, err := b.fan(c.head, c.out)
-	if err != nil {
+	b := &builder{task: t, inboxes: inboxes, exchanges: map[*chain]exchange{}}
+	if err := b.connect(); err != nil {
 		return nil, err
 	}
-	t.head = head
 	if c.source == nil {
-		senders := c.senders()
+		lanes := c.lanes(a.parallelism)
 		limit := a.inboxLimit()
 		if len(t.gates) > 0 {
 			limit = 1 // a barrier then waits behind one item of each sender
 		}
-		t.inbox = newInbox(len(senders), limit)
-		t.align = newAligner(t.inbox, len(senders), a.plan.Spec.Checkpoint.Mode != "at_least_once")
-		t.failAt = t.failer(c.name, c.head[0].onError)
-	} else {
-		t.failAt = t.failer(c.name, c.source.spec.OnError)
+		t.inbox = newInbox(lanes, limit)
+		t.align = newAligner(t.inbox, lanes, a.plan.Spec.Checkpoint.Mode != "at_least_once")
+		t.flow = newFlow(lanes)
 	}
+	t.failAt = t.failer(c.name, c.onError, c.view)
 	return t, t.makeDecoder()
+}
+
+// connect makes what the records of the task's chain go through.
+func (b *builder) connect() (err error) {
+	c, t := b.task.chain, b.task
+	if c.keyed != nil {
+		t.keyed, err = b.keyedHead(c.nodes[0])
+		return err
+	}
+	t.head, err = b.fan(c.head, c.out)
+	return err
+}
+
+// lanes is the number of tasks that send to each task of the chain: all those
+// of a chain before an exchange by key, otherwise the one of the same subtask.
+func (c *chain) lanes(parallelism int) int {
+	n := len(c.senders())
+	if c.keyed != nil {
+		n *= parallelism
+	}
+	return n
 }
 
 // makeDecoder sets up the reading of the fields that the chain wants.
@@ -92,11 +110,7 @@ func (t *task) makeDecoder() error {
 	if len(fields) == 0 && !format.Strict(cfg) {
 		return nil
 	}
-	edits := slices.ContainsFunc(t.chain.nodes, func(n *node) bool {
-		l := n.in.Layout()
-		return n.sink != nil && !l.Empty && !l.Untouched()
-	})
-	d, err := format.NewDecoder(cfg, fields, edits)
+	d, err := format.NewDecoder(cfg, fields, t.chain.editsSinks())
 	t.decode = d
 	return err
 }
@@ -135,7 +149,7 @@ func (t *task) sinkWriter(name string) *sinkWriter {
 type builder struct {
 	task      *task
 	inboxes   map[*chain][]*inbox
-	exchanges map[*chain]*localExchange
+	exchanges map[*chain]exchange
 }
 
 // fan makes the receiver that hands records to several nodes and edges. Each
@@ -158,7 +172,7 @@ func (b *builder) fan(nodes []*node, edges []*edge) (receiver, error) {
 	}
 	switch len(to) {
 	case 0:
-		return func(context.Context, *connectors.Batch, []uint16) error { return nil }, nil
+		return nothing, nil
 	case 1:
 		return to[0], nil
 	}
@@ -181,7 +195,7 @@ func (b *builder) fan(nodes []*node, edges []*edge) (receiver, error) {
 // node makes the receiver that a step or sink is.
 func (b *builder) node(n *node) (receiver, error) {
 	t := b.task
-	fail := t.failer(n.name, n.onError)
+	fail := t.failer(n.name, n.onError, n.in)
 	var r receiver
 	if n.sink != nil {
 		op, err := newSinkOp(t, n, t.sinkWriter(n.sink.spec.Name), fail)
@@ -190,23 +204,13 @@ func (b *builder) node(n *node) (receiver, error) {
 		}
 		r = op.receive
 	} else {
-		outs := make([]receiver, len(n.outputs))
-		for i, o := range n.outputs {
-			out, err := b.fan(o.nodes, o.edges)
-			if err != nil {
-				return nil, err
-			}
-			outs[i] = out
+		outs, err := b.outputs(n)
+		if err != nil {
+			return nil, err
 		}
-		inst := n.step.Start(transform.RunEnv{
-			Emit: func(ctx context.Context, output int, batch *connectors.Batch, sel []uint16) error {
-				return outs[output](ctx, batch, sel)
-			},
-			Fail:     fail,
-			Dropped:  func(n int) { t.counts.filtered.Add(int64(n)) },
-			Exprs:    t.exprs,
-			Subtasks: t.attempt.parallelism,
-		})
+		inst := n.step.Start(b.runEnv(fail, func(ctx context.Context, output int, batch *connectors.Batch, sel []uint16) error {
+			return outs[output](ctx, batch, sel)
+		}))
 		if g, ok := n.step.(transform.Gate); ok {
 			t.gates = append(t.gates, g)
 			t.slice = min(t.slice, g.SliceRows())
@@ -216,24 +220,43 @@ func (b *builder) node(n *node) (receiver, error) {
 	if n.this == expr.WholeRaw {
 		return r, nil
 	}
-	return wholeValue(n, r)
+	return wholeValue(n.in, n.this, r)
+}
+
+func (b *builder) outputs(n *node) ([]receiver, error) {
+	outs := make([]receiver, len(n.outputs))
+	for i, o := range n.outputs {
+		out, err := b.fan(o.nodes, o.edges)
+		if err != nil {
+			return nil, err
+		}
+		outs[i] = out
+	}
+	return outs, nil
+}
+
+func (b *builder) runEnv(fail failFunc, emit func(context.Context, int, *connectors.Batch, []uint16) error) transform.RunEnv {
+	t := b.task
+	return transform.RunEnv{
+		Emit: emit, Fail: fail, Dropped: t.dropped, Exprs: t.exprs, Subtasks: t.attempt.parallelism,
+	}
 }
 
 // wholeValue puts the value, as it is at this place, into the slot in which the
-// next step's expressions expect it.
-func wholeValue(n *node, next receiver) (receiver, error) {
-	enc, err := format.NewEncoder(connectors.FormatConfig{}, n.in.Layout(), format.EncoderOptions{})
+// expressions of what comes next expect it.
+func wholeValue(view *transform.View, slot int, next receiver) (receiver, error) {
+	enc, err := format.NewEncoder(connectors.FormatConfig{}, view.Layout(), format.EncoderOptions{})
 	if err != nil {
 		return nil, err
 	}
-	rows := connectors.Rows{Layout: n.in.Layout()}
+	rows := connectors.Rows{Layout: view.Layout()}
 	return func(ctx context.Context, b *connectors.Batch, sel []uint16) error {
 		rows.Batch, rows.Sel = b, sel
 		// A value that has no encoded form stays absent; what reads it says so.
 		enc.Encode(&rows, func(int, error) {})
 		for i, row := range sel {
 			if v := rows.Values[i]; len(v) > 0 {
-				b.Row(int(row))[n.this] = connectors.MapValue(v)
+				b.Row(int(row))[slot] = connectors.MapValue(v)
 			}
 		}
 		return next(ctx, b, sel)
@@ -242,30 +265,54 @@ func wholeValue(n *node, next receiver) (receiver, error) {
 
 // edge makes the receiver that sends records to another chain.
 func (b *builder) edge(e *edge) (receiver, error) {
+	fail := b.task.failer(e.to.name, e.to.onError, e.from)
+	l, err := newLane(e, slices.Index(e.to.in, e), fail)
+	if err != nil {
+		return nil, err
+	}
 	x := b.exchanges[e.to]
 	if x == nil {
 		x = b.newExchange(e.to)
 		b.exchanges[e.to] = x
 		b.task.out = append(b.task.out, x)
 	}
-	fail := b.task.failer(e.to.name, e.to.head[0].onError)
-	l, err := newLane(e, slices.Index(e.to.in, e), nil, fail)
-	if err != nil {
-		return nil, err
+	switch x := x.(type) {
+	case *localExchange:
+		x.edges[e] = l
+	case *keyedExchange:
+		k := newKeyedLane(e, l, b.task.dropped)
+		if slot, needed := e.from.ThisSlot(); needed {
+			if k.whole, err = wholeValue(e.from, slot, nothing); err != nil {
+				return nil, err
+			}
+		}
+		x.lanes[e] = k
 	}
-	x.edges[e] = l
 	return func(ctx context.Context, batch *connectors.Batch, sel []uint16) error {
 		return x.send(ctx, e, batch, sel)
 	}, nil
 }
 
-// newExchange connects the task to the receiving task of the same subtask.
-func (b *builder) newExchange(to *chain) *localExchange {
-	t := b.task
-	receiver := port{inbox: b.inboxes[to][t.subtask], sender: slices.Index(to.senders(), t.chain)}
-	return &localExchange{
-		edges: map[*edge]*lane{}, stride: to.base.Stride(), maxRows: to.maxRows(),
-		ports: []port{receiver}, pool: connectors.NewBatchPool(idleBatches), letters: t.attempt.plan.deadLetters(),
+// nothing is the receiver that records end at.
+func nothing(context.Context, *connectors.Batch, []uint16) error { return nil }
+
+// newExchange connects the task to the receiving tasks of a chain.
+func (b *builder) newExchange(to *chain) exchange {
+	t, a := b.task, b.task.attempt
+	out := outlet{stride: to.base.Stride(), maxRows: to.maxRows()}
+	place := slices.Index(to.senders(), t.chain)
+	if to.keyed == nil {
+		out.ports = []port{{inbox: b.inboxes[to][t.subtask], sender: place}}
+		out.pool = connectors.NewBatchPool(idleBatches)
+		return &localExchange{outlet: out, edges: map[*edge]*lane{}, letters: a.plan.deadLetters()}
+	}
+	for _, in := range b.inboxes[to] {
+		out.ports = append(out.ports, port{inbox: in, sender: place*a.parallelism + t.subtask})
+	}
+	out.pool = connectors.NewBatchPool(idleBatches * a.parallelism)
+	groups := a.plan.Spec.MaxParallelism
+	return &keyedExchange{
+		outlet: out, lanes: map[*edge]*keyedLane{}, exprs: t.exprs, groups: groups, owners: ownersOf(a.parallelism, groups),
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
-	"github.com/sluice-etl/sluice/pipeline/state"
 )
 
 // eventClock tells how far event time has come in the splits that one task of a
@@ -51,76 +50,3 @@ type SplitProgress struct {
 	Paused    bool   // it waits for splits whose event time is behind
 	Ended     bool   // it is read to its end for good
 }
-
-// splitClock is an eventClock without idleness: the watermark is the least of the
-// highest event times less a delay.
-type splitClock struct {
-	delay  int64 // milliseconds
-	splits []connectors.Split
-	high   int64
-}
-
-func newSplitClock(delay time.Duration) *splitClock {
-	return &splitClock{delay: delay.Milliseconds(), high: state.MinTime}
-}
-
-func (c *splitClock) add(splits []connectors.Split, _ time.Time) {
-	for _, sp := range splits {
-		if sp.MaxTime != nil {
-			t := *sp.MaxTime
-			sp.MaxTime = &t
-		}
-		c.splits = append(c.splits, sp)
-	}
-	c.tick(time.Time{})
-}
-
-func (c *splitClock) observe(split int, b *connectors.Batch, rows []uint16, _ time.Time, _ func(uint16, string)) []uint16 {
-	sp := &c.splits[split]
-	for _, row := range rows {
-		r := &b.Records[row]
-		r.Mark = c.watermark(sp)
-		if sp.MaxTime == nil {
-			sp.MaxTime = new(int64)
-			*sp.MaxTime = r.Time
-		}
-		*sp.MaxTime = max(*sp.MaxTime, r.Time)
-	}
-	c.tick(time.Time{})
-	return rows
-}
-
-func (c *splitClock) watermark(sp *connectors.Split) int64 {
-	if sp.MaxTime == nil || *sp.MaxTime < state.MinTime+c.delay {
-		return state.MinTime
-	}
-	return *sp.MaxTime - c.delay
-}
-
-func (c *splitClock) advance(split int, next int64) { c.splits[split].Offset = next }
-
-func (c *splitClock) tick(time.Time) {
-	least := int64(state.MaxTime)
-	for i := range c.splits {
-		least = min(least, c.watermark(&c.splits[i]))
-	}
-	if len(c.splits) > 0 {
-		c.high = max(c.high, least)
-	}
-}
-
-func (c *splitClock) end() {}
-
-func (c *splitClock) held() bool { return false }
-
-func (c *splitClock) current() (int64, bool) { return c.high, len(c.splits) == 0 }
-
-func (c *splitClock) maxTime(split int) *int64 {
-	if t := c.splits[split].MaxTime; t != nil {
-		copied := *t
-		return &copied
-	}
-	return nil
-}
-
-func (c *splitClock) progress() []SplitProgress { return nil }

@@ -166,6 +166,11 @@ func (a *attempt) operators(m *checkpoint.Metadata) []checkpoint.Operator {
 			UID: s.node.spec.UID, Kind: "source " + s.node.spec.Kind, Parallelism: a.parallelism, Splits: s.splits,
 		})
 	}
+	for _, c := range a.plan.keyedSteps() {
+		if op := findOperator(m, c.keyed.spec.UID); op != nil {
+			ops = append(ops, *op)
+		}
+	}
 	for _, s := range a.plan.sinks {
 		if op := findOperator(m, s.spec.UID); op != nil {
 			ops = append(ops, *op)
@@ -208,7 +213,7 @@ func (a *attempt) openReaders() error {
 				Budget:  a.opts.sourceBudget(len(a.sources) * max(1, min(a.parallelism, len(s.splits)))),
 				Batches: connectors.NewBatchPool(idleBatches),
 			}
-			r, err := newSourceReader(s, env, dealt[t.subtask])
+			r, err := newSourceReader(s, env, dealt[t.subtask], a.clocks)
 			if err != nil {
 				return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
 			}

@@ -17,6 +17,7 @@ type counters struct {
 	filtered atomic.Int64 // left out by steps, as they should
 	skipped  atomic.Int64 // left out by on_error: skip
 	dead     atomic.Int64 // sent to a sink of dead letters
+	late     atomic.Int64 // too late for their window, with no branch reading them
 }
 
 func (c *counters) read(b *connectors.Batch) {
@@ -36,6 +37,7 @@ type Counts struct {
 	Filtered int64 // records left out by steps, as they should
 	Skipped  int64 // records left out by on_error: skip
 	Dead     int64 // records sent to a sink of dead letters
+	Late     int64 // records too late for what they belong to, with no branch reading them
 }
 
 func (c *Counts) add(t *counters) {
@@ -45,6 +47,7 @@ func (c *Counts) add(t *counters) {
 	c.Filtered += t.filtered.Load()
 	c.Skipped += t.skipped.Load()
 	c.Dead += t.dead.Load()
+	c.Late += t.late.Load()
 }
 
 // failureCounts counts records that failed, by step and kind.

@@ -11,87 +11,115 @@ import (
 
 	"github.com/sluice-etl/sluice/checkpoint"
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/state"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
-// hashExchange connects one of several senders to all receivers, by the last
-// digit of the record's key.
-func hashExchange(t *testing.T, sender int, to []*inbox) (*localExchange, *edge) {
+// byKey connects one of several senders to all receivers, which own as many key
+// groups. The key of a record is in its only slot.
+func byKey(t *testing.T, sender int, to []*inbox) (*keyedExchange, *edge) {
 	t.Helper()
-	e := &edge{from: transform.NewView(transform.NewBase())}
-	choose := func(b *connectors.Batch, row uint16) (int, *connectors.RecordError) {
-		key := b.Records[row].Key
-		if len(key) == 0 {
-			return 0, recordError(b, row, "", "key", "there is no key")
-		}
-		return int(key[len(key)-1]-'0') % len(to), nil
-	}
-	fail := func(_ context.Context, _ *connectors.Batch, _ uint16, e *connectors.RecordError) error { return e }
-	l, err := newLane(e, 0, choose, fail)
+	base := transform.NewBase()
+	base.NewSlot()
+	e := &edge{from: transform.NewView(base), keying: &keying{step: "step", keys: []int{0}, rows: true}}
+	l, err := newLane(e, 0, func(_ context.Context, _ *connectors.Batch, _ uint16, e *connectors.RecordError) error { return e })
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &localExchange{edges: map[*edge]*lane{e: l}, stride: 0, maxRows: 3, pool: connectors.NewBatchPool(4)}
+	x := &keyedExchange{
+		outlet: outlet{stride: 2, maxRows: 3, pool: connectors.NewBatchPool(4)}, groups: groups, owners: ownersOf(len(to), groups),
+		lanes: map[*edge]*keyedLane{e: newKeyedLane(e, l, func(int) {})}, exprs: expr.NewEnv(),
+	}
 	for _, in := range to {
 		x.ports = append(x.ports, port{inbox: in, sender: sender})
 	}
 	return x, e
 }
 
+const groups = 128
+
 func keyed(keys ...string) (*connectors.Batch, []uint16) {
-	b := &connectors.Batch{}
+	b := &connectors.Batch{Stride: 1}
 	var sel []uint16
 	for i, k := range keys {
-		b.Records = append(b.Records, connectors.Record{Key: []byte(k), Value: []byte("v" + k), Offset: int64(i)})
+		b.Records = append(b.Records, connectors.Record{Key: []byte(k), Value: []byte("v" + k), Offset: int64(i), Origin: &connectors.Origin{}})
+		b.Slots = append(b.Slots, connectors.StringValue(k))
 		sel = append(sel, uint16(i))
 	}
 	return b, sel
 }
 
-func TestHashExchangeSendsEachKeyToOneReceiverInOrder(t *testing.T) {
+func TestEachKeyGoesToTheOwnerOfItsGroupInOrder(t *testing.T) {
 	ctx := context.Background()
 	in := []*inbox{newInbox(1, 1<<20), newInbox(1, 1<<20), newInbox(1, 1<<20)}
-	x, e := hashExchange(t, 0, in)
-	b, sel := keyed("a1", "b2", "c1", "d0", "e1", "f1", "g2")
+	x, e := byKey(t, 0, in)
+	var keys []string
+	want := make([][]string, len(in))
+	for i := range 50 {
+		k := fmt.Sprint("key", i%17)
+		keys = append(keys, k)
+		key := state.MakeKey(state.AppendKey(nil, connectors.StringValue(k)), groups)
+		at := state.SubtaskOf(key.Group, len(in), groups)
+		want[at] = append(want[at], fmt.Sprint("v", k, "@", i))
+	}
+	b, sel := keyed(keys...)
 	if err := x.send(ctx, e, b, sel); err != nil {
 		t.Fatal(err)
 	}
 	clear(b.Records) // the exchange has copied what it sent
+	x.mark(mark{time: 7})
 	bar := &barrier{id: checkpoint.ID{Number: 1}}
 	if err := x.barrier(ctx, bar); err != nil {
 		t.Fatal(err)
 	}
-	want := [][]string{{"vd0"}, {"va1", "vc1", "ve1", "vf1"}, {"vb2", "vg2"}}
+	x.mark(mark{time: 8})
 	for i, box := range in {
 		var got []string
+		var marks []int64
 		for {
 			it, _, ok := box.take()
 			if !ok {
-				t.Fatalf("receiver %d got no barrier", i)
-			}
-			if it.barrier != nil {
 				break
 			}
-			for _, r := range it.batch.Records {
-				got = append(got, string(r.Value))
+			if it.mark.set {
+				marks = append(marks, it.mark.time)
+			}
+			if it.barrier != nil {
+				marks = append(marks, 0)
+				continue
+			}
+			if it.batch == nil {
+				continue
+			}
+			for row, r := range it.batch.Records {
+				got = append(got, fmt.Sprint(string(r.Value), "@", r.Offset))
+				key := state.AppendKey(nil, connectors.StringValue(string(r.Key)))
+				if k := transform.RowKey(it.batch, uint16(row), groups); string(k.Bytes) != string(key) {
+					t.Errorf("the key of %s is %q, want %q", r.Key, k.Bytes, key)
+				}
 			}
 			it.batch.Recycle()
 		}
 		if !slices.Equal(got, want[i]) {
 			t.Errorf("receiver %d got %v, want %v", i, got, want[i])
 		}
+		if !slices.Equal(marks, []int64{7, 0, 8}) {
+			t.Errorf("receiver %d was told %v: the barrier, 0, stands between two marks", i, marks)
+		}
 	}
 }
 
 func TestNullAndEmptyStayApartOverAnExchange(t *testing.T) {
 	in := newInbox(1, 1<<20)
-	x, e := hashExchange(t, 0, []*inbox{in})
-	x.edges[e].choose = nil
-	b := &connectors.Batch{Records: []connectors.Record{
-		{Key: []byte{}, Headers: []connectors.Header{{Key: "null"}, {Key: "empty", Value: []byte{}}, {Key: "x", Value: []byte("1")}}},
-		{Value: []byte{}},
-	}}
-	if err := x.send(context.Background(), e, b, []uint16{0, 1}); err != nil {
+	x, e := byKey(t, 0, []*inbox{in})
+	e.keying.tombstones = true
+	b, sel := keyed("", "")
+	b.Records[0] = connectors.Record{
+		Key: []byte{}, Headers: []connectors.Header{{Key: "null"}, {Key: "empty", Value: []byte{}}, {Key: "x", Value: []byte("1")}},
+	}
+	b.Records[1] = connectors.Record{Value: []byte{}}
+	if err := x.send(context.Background(), e, b, sel); err != nil {
 		t.Fatal(err)
 	}
 	it, _, _ := in.take()
@@ -104,19 +132,30 @@ func TestNullAndEmptyStayApartOverAnExchange(t *testing.T) {
 	}
 }
 
-func TestARowWithoutAReceiverGoesToOnError(t *testing.T) {
-	x, e := hashExchange(t, 0, []*inbox{newInbox(1, 1<<20)})
-	b, sel := keyed("")
-	var rec *connectors.RecordError
-	if err := x.send(context.Background(), e, b, sel); !errors.As(err, &rec) {
-		t.Errorf("error %v", err)
+func TestMarksTakeNoRoomAndTheLastOneCounts(t *testing.T) {
+	in := newInbox(1, 1<<20)
+	for i := range 1000 {
+		in.mark(0, mark{time: int64(i)})
+	}
+	if n := len(in.queues[0].items); n != 1 {
+		t.Errorf("%d items for marks alone", n)
+	}
+	b, _ := keyed("a")
+	if err := in.put(t.Context(), 0, item{batch: b, bytes: 1}); err != nil {
+		t.Fatal(err)
+	}
+	in.mark(0, mark{time: 1000, idle: true})
+	first, _, _ := in.take()
+	second, _, _ := in.take()
+	if first.mark.time != 999 || second.batch != b || second.mark != (mark{time: 1000, idle: true, set: true}) {
+		t.Errorf("got %+v and %+v", first, second)
 	}
 }
 
 func TestASenderWaitsForRoomAndABarrierDoesNot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		in := newInbox(1, 1000)
-		x, e := hashExchange(t, 0, []*inbox{in})
+		x, e := byKey(t, 0, []*inbox{in})
 		ctx, cancel := context.WithCancelCause(context.Background())
 		sent := 0
 		done := make(chan error)

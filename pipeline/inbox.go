@@ -13,6 +13,14 @@ type item struct {
 	edge    int // index of the edge, among those of the receiving chain
 	bytes   int
 	barrier *barrier
+	mark    mark // of the sender, behind the batch
+}
+
+// mark is how far event time has come in what a task sends.
+type mark struct {
+	time int64 // the watermark; state.MaxTime at the end of the input
+	idle bool  // no source above has more to give for now
+	set  bool
 }
 
 // inbox is where a task receives from several others. Each sender has a queue of
@@ -64,6 +72,21 @@ func (in *inbox) put(ctx context.Context, sender int, it item) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// mark tells the receiver of a sender's queue how far event time has come. It goes
+// with the last item where there is one, so that it takes no room.
+func (in *inbox) mark(sender int, m mark) {
+	m.set = true
+	q := &in.queues[sender]
+	in.mu.Lock()
+	if n := len(q.items); n > q.head && q.items[n-1].barrier == nil {
+		q.items[n-1].mark = m
+	} else {
+		q.push(item{mark: m})
+	}
+	in.mu.Unlock()
+	signal(in.ready)
 }
 
 // push appends and reuses the room of what was taken.

@@ -12,11 +12,14 @@ import (
 	"unicode/utf8"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
 	"github.com/sluice-etl/sluice/pipeline/spec"
+	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
-// failer makes the function that on_error is at one place of a task.
-func (t *task) failer(step string, rule spec.OnError) failFunc {
+// failer makes the function that on_error is at one place of a task, where records
+// look like view.
+func (t *task) failer(step string, rule spec.OnError, view *transform.View) failFunc {
 	limit := t.attempt.limits.of(step, rule)
 	return func(ctx context.Context, b *connectors.Batch, row uint16, e *connectors.RecordError) error {
 		if e.Step == "" {
@@ -35,8 +38,27 @@ func (t *task) failer(step string, rule spec.OnError) failFunc {
 			return nil
 		}
 		t.counts.dead.Add(1)
-		return t.deadLetter(ctx, rule.Sink, b, row, e)
+		value, err := letterValue(view, b, row)
+		if err != nil {
+			return connectors.Permanent(fmt.Errorf("dead letter of %w: %w", e, err))
+		}
+		return t.deadLetter(ctx, rule.Sink, b, row, value, e)
 	}
+}
+
+// letterValue is the value of a dead letter: as the source gave it, or as it would
+// be written where a step made the record.
+func letterValue(view *transform.View, b *connectors.Batch, row uint16) ([]byte, error) {
+	if b.Originals != nil || b.Records[row].Origin != nil {
+		return b.Original(int(row)), nil
+	}
+	enc, err := format.NewEncoder(connectors.FormatConfig{}, view.Layout(), format.EncoderOptions{})
+	if err != nil {
+		return nil, err
+	}
+	rows := connectors.Rows{Batch: b, Sel: []uint16{row}, Layout: view.Layout()}
+	enc.Encode(&rows, func(_ int, failed error) { err = failed })
+	return rows.Values[0], err
 }
 
 // limits holds how many failures max_errors bears, over all subtasks of a step.
@@ -93,7 +115,7 @@ type deadLetters struct {
 
 // deadLetter writes a record that could not be handled to a sink: as it came,
 // with what went wrong in headers, or as a row of a table.
-func (t *task) deadLetter(ctx context.Context, sink string, b *connectors.Batch, row uint16, e *connectors.RecordError) error {
+func (t *task) deadLetter(ctx context.Context, sink string, b *connectors.Batch, row uint16, value []byte, e *connectors.RecordError) error {
 	w := t.sinkWriter(sink)
 	if w.dead == nil {
 		w.dead = &deadLetters{}
@@ -105,7 +127,7 @@ func (t *task) deadLetter(ctx context.Context, sink string, b *connectors.Batch,
 	d := w.dead
 	d.batch.Size(1, w.node.stride)
 	rec := b.Records[row]
-	rec.Value = b.Original(int(row))
+	rec.Value = value
 	if w.node.spec.Spec.DeadLetterRows {
 		value, err := deadLetterRow(&rec, e)
 		if err != nil {

@@ -23,14 +23,19 @@ type Plan struct {
 // chain is a part of the graph that one task of each subtask runs by function
 // calls: it begins at a source, or where records arrive from other chains.
 type chain struct {
-	name   string // of the operator at its head
-	base   *transform.Base
-	view   *transform.View // of the records at its head
-	source *sourceNode     // nil where records arrive from other chains
-	in     []*edge
-	out    []*edge // from its head to other chains
-	head   []*node // what the head's records go to
-	nodes  []*node
+	name    string // of the operator at its head
+	base    *transform.Base
+	view    *transform.View // of the records at its head
+	source  *sourceNode     // nil where records arrive from other chains
+	keyed   *keyedNode      // the step with keyed state at its head, if that is one
+	onError spec.OnError    // for records that cannot be read at its head
+	in      []*edge
+	out     []*edge // from its head to other chains
+	head    []*node // what the head's records go to
+	nodes   []*node
+	// timestamped says that the sources above all have an event time of their own.
+	timestamped bool
+	scope       int // the same for all chains that are connected
 }
 
 // node is one step or sink, placed in a chain.
@@ -43,7 +48,8 @@ type node struct {
 	sink    *sinkNode
 	onError spec.OnError
 	outputs []output
-	outName []string // branch names, nil for one output
+	outName []string // branch names, empty for a main output; nil for one output
+	from    []spec.Ref
 }
 
 // output is one output of a node: what is known of its records and who reads them.
@@ -58,12 +64,15 @@ type edge struct {
 	from    *transform.View
 	chain   *chain // it comes from
 	to      *chain
+	input   int     // of the keyed step at the head of to
+	keying  *keying // nil where to begins with no keyed step
 	carries []carry
 }
 
 type sourceNode struct {
 	spec      *spec.Source
 	timestamp *expr.Program
+	scope     int // the same for sources that feed the same steps
 }
 
 type sinkNode struct {
@@ -99,6 +108,7 @@ func NewPlan(p *spec.Pipeline) *Plan {
 		b.addSink(&p.Sinks[i])
 	}
 	b.findCarries()
+	b.findScopes()
 	b.countWriters()
 	return b.plan
 }
@@ -114,8 +124,9 @@ func (b *planner) fault(path []string, err error) { b.spec.Fault(path, err) }
 func (b *planner) addSources() {
 	for i := range b.spec.Sources {
 		s := &b.spec.Sources[i]
-		c := b.newChain(s.Name)
+		c := b.newChain(s.Name, s.OnError)
 		c.source = &sourceNode{spec: s}
+		c.timestamped = s.Timestamp.Set()
 		if s.Timestamp.Set() {
 			prog, err := expr.Compile(s.Timestamp.Text, c.view, expr.Options{})
 			if err != nil {
@@ -132,9 +143,9 @@ func (b *planner) addSources() {
 	}
 }
 
-func (b *planner) newChain(name string) *chain {
+func (b *planner) newChain(name string, onError spec.OnError) *chain {
 	base := transform.NewBase()
-	c := &chain{name: name, base: base, view: transform.NewView(base)}
+	c := &chain{name: name, base: base, view: transform.NewView(base), onError: onError, timestamped: true}
 	b.plan.chains = append(b.plan.chains, c)
 	return c
 }
@@ -199,15 +210,61 @@ func (b *planner) inputs(refs []spec.Ref) ([]input, bool) {
 	return ins, len(ins) > 0
 }
 
+// fused reports whether the inputs can be mixed as they are, in one chain.
+func fused(ins []input) bool {
+	for _, in := range ins[1:] {
+		if in.chain != ins[0].chain || !in.view.Same(ins[0].view) {
+			return false
+		}
+	}
+	return true
+}
+
+// mixed is the view of records of several inputs that look the same, or of a
+// chain where they meet. Rows of updating streams that were mixed have no key in
+// common.
+func mixed(view *transform.View, ins []input) *transform.View {
+	if len(ins) == 1 {
+		if u := ins[0].view.Updates(); u != nil && view.Updates() == nil {
+			return view.Updating(u.Key)
+		}
+		return view
+	}
+	for _, in := range ins {
+		if in.view.Updates() != nil {
+			return view.Updating(nil)
+		}
+	}
+	return view
+}
+
+// meet makes the chain where records of several inputs come together.
+func (b *planner) meet(name string, onError spec.OnError, ins []input) *chain {
+	c := b.newChain(name, onError)
+	c.view = mixed(c.view, ins)
+	for _, in := range ins {
+		b.link(in, &edge{from: in.view, chain: in.chain, to: c})
+	}
+	return c
+}
+
+// link makes an input's records take an edge.
+func (b *planner) link(in input, e *edge) {
+	e.to.in = append(e.to.in, e)
+	e.to.timestamped = e.to.timestamped && in.chain.timestamped
+	if in.out != nil {
+		in.out.edges = append(in.out.edges, e)
+	} else {
+		in.chain.out = append(in.chain.out, e)
+	}
+}
+
 // place finds the chain that a node belongs to: that of its inputs where they
 // can be mixed as they are, otherwise a new one that they are sent to.
-func (b *planner) place(name string, ins []input) *node {
-	n := &node{name: name, chain: ins[0].chain, in: ins[0].view, this: expr.WholeRaw}
-	fused := true
-	for _, in := range ins[1:] {
-		fused = fused && in.chain == n.chain && in.view.Same(n.in)
-	}
-	if fused {
+func (b *planner) place(name string, onError spec.OnError, ins []input) *node {
+	n := &node{name: name, this: expr.WholeRaw, onError: onError}
+	if fused(ins) {
+		n.chain, n.in = ins[0].chain, mixed(ins[0].view, ins)
 		for _, in := range ins {
 			if in.out == nil {
 				in.chain.head = append(in.chain.head, n)
@@ -216,39 +273,37 @@ func (b *planner) place(name string, ins []input) *node {
 			}
 		}
 	} else {
-		n.chain = b.newChain(name)
+		n.chain = b.meet(name, onError, ins)
 		n.in = n.chain.view
 		n.chain.head = []*node{n}
-		for _, in := range ins {
-			e := &edge{from: in.view, chain: in.chain, to: n.chain}
-			n.chain.in = append(n.chain.in, e)
-			if in.out != nil {
-				in.out.edges = append(in.out.edges, e)
-			} else {
-				in.chain.out = append(in.chain.out, e)
-			}
-		}
 	}
 	n.chain.nodes = append(n.chain.nodes, n)
 	return n
 }
 
 func (b *planner) addTransform(t *spec.Transform) {
+	kind, known := transform.Lookup(t.Kind)
+	if known && kind.BuildKeyed != nil {
+		b.addKeyed(t, kind)
+		return
+	}
 	ins, ok := b.inputs(t.From)
 	if !ok {
 		return
 	}
-	n := b.place(t.Name, ins)
-	n.onError = t.OnError
+	n := b.place(t.Name, t.OnError, ins)
+	n.from, n.outName = t.From, t.Branches
 	b.plan.byName[t.Name] = n
-	kind, known := transform.Lookup(t.Kind)
-	if known && t.Config != nil {
+	if known && t.Config != nil && b.takesUpdates(t, kind, n.in) {
 		b.build(n, t, kind)
 	}
-	n.outName = t.Branches
-	for len(n.outputs) < max(len(t.Branches), 1) {
-		// The step has faults. What reads it is checked as far as can be without
-		// knowing its fields.
+	n.fillOutputs(max(len(t.Branches), 1))
+}
+
+// fillOutputs gives a node the outputs that it lacks since the step has faults.
+// What reads it is checked as far as can be without knowing its fields.
+func (n *node) fillOutputs(want int) {
+	for len(n.outputs) < want {
 		n.outputs = append(n.outputs, output{view: transform.NewView(n.chain.base)})
 	}
 }
@@ -286,8 +341,8 @@ func (b *planner) addSink(s *spec.Sink) {
 	if !ok {
 		return
 	}
-	n := b.place(s.Name, ins)
-	n.sink, n.onError, sink.view = sink, s.OnError, n.in
+	n := b.place(s.Name, s.OnError, ins)
+	n.sink, n.from, sink.view = sink, s.From, n.in
 	for _, x := range spec.Expressions(s.Config) {
 		if !x.Expr.Set() {
 			continue
@@ -325,18 +380,29 @@ func (b *planner) countWriters() {
 	}
 }
 
+// edgesOut lists the edges from the chain to others.
+func (c *chain) edgesOut() []*edge {
+	out := slices.Clone(c.out)
+	for _, n := range c.nodes {
+		for i := range n.outputs {
+			out = append(out, n.outputs[i].edges...)
+		}
+	}
+	return out
+}
+
 // sinksOf lists the sinks that a chain's tasks write to, dead letters included,
 // in the order of the file.
 func (p *Plan) sinksOf(c *chain) []*sinkNode {
-	used := map[string]bool{}
-	if c.source != nil {
-		used[c.source.spec.OnError.Sink] = true
-	}
+	used := map[string]bool{c.onError.Sink: true}
 	for _, n := range c.nodes {
 		used[n.onError.Sink] = true
 		if n.sink != nil {
 			used[n.sink.spec.Name] = true
 		}
+	}
+	for _, e := range c.edgesOut() {
+		used[e.to.onError.Sink] = true
 	}
 	var out []*sinkNode
 	for _, s := range p.sinks {
@@ -350,7 +416,7 @@ func (p *Plan) sinksOf(c *chain) []*sinkNode {
 // deadLetters reports whether some step sends dead letters.
 func (p *Plan) deadLetters() bool {
 	for _, c := range p.chains {
-		if c.source != nil && c.source.spec.OnError.Action == spec.DeadLetter {
+		if c.onError.Action == spec.DeadLetter {
 			return true
 		}
 		for _, n := range c.nodes {
@@ -366,8 +432,15 @@ func (p *Plan) deadLetters() bool {
 // fields that steps of the sending chain made and the receiving one reads. So a
 // decimal or a timestamp stays what it is.
 func (b *planner) findCarries() {
+	letters := b.plan.deadLetters()
 	for _, c := range b.plan.chains {
 		for _, e := range c.in {
+			if e.keying != nil {
+				if !e.keying.rows {
+					continue
+				}
+				e.keying.letters = e.keying.letters || letters
+			}
 			made := e.from.Made()
 			for _, f := range c.base.Fields() {
 				if len(f.Path) != 1 {

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -10,17 +11,26 @@ import (
 
 	"github.com/sluice-etl/sluice/checkpoint"
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/state"
 )
 
-// prepared is what one writer has to prepare for a barrier.
+// prepared is what a task has to make durable for a barrier.
 type prepared struct {
+	sinks     []preparedSink
+	keyed     *keyedTask // nil where the task has no keyed state
+	snapshot  state.Snapshot
+	watermark int64
+}
+
+// preparedSink is what one writer has to prepare.
+type preparedSink struct {
 	sink    *sinkWriter
 	prepare connectors.Prepare
 }
 
-// prepare makes durable what a task's writers took before a barrier, and
-// acknowledges it.
-func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, parts []prepared) {
+// prepare makes durable what a task had before a barrier, its state and what its
+// writers took, and acknowledges it.
+func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, parts prepared) {
 	var broken error
 	defer func() {
 		if broken != nil {
@@ -30,8 +40,8 @@ func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, p
 	defer recoverTo(&broken)
 	began := time.Now()
 	files := a.files(b.id.Number)
-	var failed error
-	for _, p := range parts {
+	failed := parts.writeState(ctx, a, files, &ack)
+	for _, p := range parts.sinks {
 		// All of them, also when one fails: the others hold what the next is to hand over.
 		got, err := p.prepare(ctx, files)
 		if err != nil {
@@ -53,6 +63,31 @@ func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, p
 	}
 	ack.Checkpoint, ack.Async = b.id, time.Since(began)
 	a.coord.Ack(ack)
+}
+
+// writeState writes the picture of the task's keyed state.
+func (p *prepared) writeState(ctx context.Context, a *attempt, files connectors.CheckpointFiles, ack *checkpoint.Ack) error {
+	if p.keyed == nil {
+		return nil
+	}
+	node := p.keyed.node
+	pieces, err := p.snapshot.Write(ctx, files, state.Form{Compression: a.plan.Spec.Checkpoint.Compression})
+	if err != nil {
+		return fmt.Errorf("state of step %s: %w", node.spec.Name, err)
+	}
+	own, err := json.Marshal(keyedState{Watermark: p.watermark, Definition: node.definition})
+	if err != nil {
+		return err
+	}
+	op := checkpoint.OperatorState{
+		UID: node.spec.UID, Kind: node.spec.Kind, Parallelism: a.parallelism,
+		State: &checkpoint.SubtaskState{Subtask: p.keyed.task.subtask, State: own},
+	}
+	for _, piece := range pieces {
+		op.KeyGroups = append(op.KeyGroups, checkpoint.KeyGroups(piece))
+	}
+	ack.Operators = append(ack.Operators, op)
+	return nil
 }
 
 // declined fails the checkpoint, or the attempt where trying again is no use.

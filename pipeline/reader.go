@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
 	"github.com/sluice-etl/sluice/connectors"
@@ -12,20 +13,20 @@ import (
 type sourceReader struct {
 	source  *sourceRun
 	reader  connectors.Reader
+	clock   eventClock
 	next    []int64 // by split: the position after the last record handed on
 	ended   bool    // every split is read to its end
 	stopped bool    // a barrier asked to wait
 }
 
-func newSourceReader(s *sourceRun, env connectors.ReaderEnv, splits []connectors.Split) (*sourceReader, error) {
+func newSourceReader(s *sourceRun, env connectors.ReaderEnv, splits []connectors.Split, clocks *clockGroup) (*sourceReader, error) {
 	r, err := s.source.Reader(env, splits)
 	if err != nil {
 		return nil, err
 	}
-	sr := &sourceReader{source: s, reader: r}
-	for _, sp := range splits {
-		sr.next = append(sr.next, sp.Offset)
-	}
+	spec := s.node.spec
+	sr := &sourceReader{source: s, reader: r, clock: newSourceClock(spec.Name, spec.Watermark, r, clocks, s.node.scope)}
+	sr.take(splits, time.Now())
 	return sr, nil
 }
 
@@ -42,18 +43,26 @@ func (r *sourceReader) poll(ctx context.Context) (*connectors.Batch, error) {
 }
 
 // advance notes that everything before next is handed on. Positions never go back.
-func (r *sourceReader) advance(split int, next int64) { r.next[split] = max(r.next[split], next) }
+func (r *sourceReader) advance(split int, next int64) {
+	r.next[split] = max(r.next[split], next)
+	r.clock.advance(split, r.next[split])
+}
 
 // add takes over further splits.
-func (r *sourceReader) add(splits []connectors.Split) error {
+func (r *sourceReader) add(splits []connectors.Split, now time.Time) error {
 	if err := r.reader.Add(splits); err != nil {
 		return err
 	}
+	r.take(splits, now)
+	r.ended = false
+	return nil
+}
+
+func (r *sourceReader) take(splits []connectors.Split, now time.Time) {
 	for _, s := range splits {
 		r.next = append(r.next, s.Offset)
 	}
-	r.ended = false
-	return nil
+	r.clock.add(splits, now)
 }
 
 // state is the reader's part of a checkpoint.
@@ -61,6 +70,7 @@ func (r *sourceReader) state() checkpoint.Ack {
 	splits := make([]connectors.Split, len(r.next))
 	for i, next := range r.next {
 		splits[i] = r.reader.Position(i, next)
+		splits[i].MaxTime = r.clock.maxTime(i)
 	}
 	spec := r.source.node.spec
 	return checkpoint.Ack{Operators: []checkpoint.OperatorState{{

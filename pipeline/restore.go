@@ -232,13 +232,22 @@ func (r *runner) fits(m *checkpoint.Metadata, byUser bool) error {
 	for i := range spec.Sinks {
 		kinds[spec.Sinks[i].UID] = "sink " + spec.Sinks[i].Kind
 	}
+	keyed := map[string]*keyedNode{}
+	for _, c := range r.opts.Plan.keyedSteps() {
+		kinds[c.keyed.spec.UID], keyed[c.keyed.spec.UID] = c.keyed.spec.Kind, c.keyed
+	}
 	var gone []string
-	for _, op := range m.Operators {
+	for i := range m.Operators {
+		op := &m.Operators[i]
 		kind, ok := kinds[op.UID]
 		if !ok {
 			gone = append(gone, fmt.Sprintf("%s (%s)", op.UID, op.Kind))
 		} else if kind != op.Kind {
 			return connectors.Permanent(fmt.Errorf("%s is a %s in the checkpoint and a %s in the file: its state does not fit; give the new one another name or uid", op.UID, op.Kind, kind))
+		} else if node := keyed[op.UID]; node != nil {
+			if err := node.definitionFits(op); err != nil {
+				return err
+			}
 		}
 	}
 	if len(gone) > 0 && !r.opts.AllowNonRestoredState {
@@ -350,14 +359,23 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 	}
 	a.files = job.Files
 	a.coord = checkpoint.NewCoordinator(r.coordinatorConfig(a, restore), job, a, r.log)
+	from := restoredState{meta: restore.Meta, files: restore.Files, reuse: !restore.NewJob}
 	if restore.NewJob || a.readsNew(restore.Meta) {
-		if err := r.firstCheckpoint(ctx, a, restore, job); err != nil {
+		m, err := r.firstCheckpoint(ctx, a, restore, job)
+		if err != nil {
 			return Failed, err
 		}
+		// What a new job goes on from is its own copy by now.
+		from = restoredState{meta: m, files: job.Files(m.Number), reuse: true}
+	}
+	if err := a.loadState(ctx, from); err != nil {
+		return Failed, err
 	}
 	if err := a.openReaders(); err != nil {
 		return Failed, err
 	}
+	r.opts.Monitor.at.Store(a)
+	defer r.opts.Monitor.at.Store(nil)
 	defer func() {
 		for _, t := range a.tasks {
 			r.tally.total.add(&t.counts)
@@ -377,18 +395,17 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 // firstCheckpoint writes down where a new job begins, or where a job begins with
 // splits that it has not read yet, before it reads a record: what start says is
 // settled once.
-func (r *runner) firstCheckpoint(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) error {
+func (r *runner) firstCheckpoint(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) (*checkpoint.Metadata, error) {
 	m := restore.Meta
 	if restore.NewJob && m != nil {
 		copied, err := job.Copy(ctx, restore.NextNumber, restore)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		c := *m
 		c.Operators, m = copied, &c
 	}
-	_, err := a.coord.WriteInitial(ctx, a.operators(m))
-	return err
+	return a.coord.WriteInitial(ctx, a.operators(m))
 }
 
 func (r *runner) coordinatorConfig(a *attempt, restore *checkpoint.Restore) checkpoint.Config {

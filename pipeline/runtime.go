@@ -49,6 +49,8 @@ type Options struct {
 	Failpoint func(name string)
 	// Running is called each time records begin to flow.
 	Running func()
+	// Monitor shows what the pipeline is at while it runs; it may be nil.
+	Monitor *Monitor
 }
 
 func (o *Options) memory() int64 {
@@ -136,6 +138,9 @@ func newRunner(opts Options) (*runner, error) {
 	}
 	if opts.Running == nil {
 		opts.Running = func() {}
+	}
+	if opts.Monitor == nil {
+		opts.Monitor = &Monitor{}
 	}
 	spec := opts.Plan.Spec
 	log := opts.Log.With("pipeline", spec.Name)
@@ -240,7 +245,7 @@ func (r *runner) newAttempt() *attempt {
 		n = runtime.GOMAXPROCS(0)
 	}
 	return &attempt{
-		plan: r.opts.Plan, opts: &r.opts, log: r.log, parallelism: n, counts: &r.tally,
+		plan: r.opts.Plan, opts: &r.opts, log: r.log, parallelism: n, counts: &r.tally, clocks: newClockGroup(),
 		ended: make(chan struct{}), failed: make(chan error, 1),
 	}
 }

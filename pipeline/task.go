@@ -12,6 +12,7 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
 	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/state"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
@@ -51,7 +52,10 @@ type task struct {
 
 	inbox   *inbox          // of a chain that others feed
 	align   *aligner        // likewise
+	flow    *flow           // likewise: how far event time has come
+	keyed   *keyedTask      // of a chain with a keyed step at its head
 	reader  *sourceReader   // of a chain with a source
+	told    mark            // what the receivers know of event time
 	prepare prepareSequence // runs what writers prepare, in order
 
 	mu      sync.Mutex
@@ -85,12 +89,13 @@ func (t *task) run(ctx context.Context) error {
 func (t *task) runSource(ctx context.Context) error {
 	stopTick := t.startTicking()
 	defer stopTick()
+	t.told = mark{time: state.MinTime}
 	for ctx.Err() == nil {
 		if err := t.control(ctx); err != nil {
 			return err
 		}
 		wait := t.waitCtx(ctx)
-		if t.reader.ended || t.reader.stopped {
+		if t.reader.ended || t.reader.stopped || t.reader.clock.held() {
 			<-wait.Done()
 			continue
 		}
@@ -99,6 +104,8 @@ func (t *task) runSource(ctx context.Context) error {
 		case err == nil:
 		case errors.Is(err, io.EOF):
 			t.reader.ended = true
+			t.reader.clock.end()
+			t.tell(mark{time: state.MaxTime})
 			t.attempt.sourceEnded(t)
 			continue
 		case wait.Err() != nil && errors.Is(err, wait.Err()):
@@ -178,9 +185,12 @@ func (t *task) addSplits(s []connectors.Split) {
 
 // control does what is due between records: barriers, ticks, new splits.
 func (t *task) control(ctx context.Context) error {
-	if err := t.tick(ctx, time.Now()); err != nil {
+	now := time.Now()
+	if err := t.tick(ctx, now); err != nil {
 		return err
 	}
+	t.reader.clock.tick(now)
+	t.tellTime()
 	for {
 		t.mu.Lock()
 		added := t.added
@@ -195,7 +205,7 @@ func (t *task) control(ctx context.Context) error {
 			if t.reader.ended {
 				t.attempt.left.Add(1)
 			}
-			if err := t.reader.add(added); err != nil {
+			if err := t.reader.add(added, now); err != nil {
 				return fmt.Errorf("read new splits: %w", err)
 			}
 		}
@@ -211,7 +221,35 @@ func (t *task) control(ctx context.Context) error {
 	}
 }
 
+// tellTime tells the receivers how far event time has come in the source's splits.
+// The end of time is told once the reader says that it is at its end.
+func (t *task) tellTime() {
+	if t.reader.ended {
+		return
+	}
+	watermark, idle := t.reader.clock.current()
+	t.tell(mark{time: watermark, idle: idle})
+}
+
+// tell hands a mark to all receivers, unless they know.
+func (t *task) tell(m mark) {
+	if m == t.told {
+		return
+	}
+	t.told = m
+	for _, x := range t.out {
+		x.mark(m)
+	}
+}
+
+func (t *task) dropped(n int) { t.counts.filtered.Add(int64(n)) }
+
 func (t *task) tick(ctx context.Context, now time.Time) error {
+	if t.keyed != nil {
+		if err := t.keyed.tick(ctx, now); err != nil {
+			return err
+		}
+	}
 	for _, s := range t.sinks {
 		if err := s.writer.Tick(ctx, now); err != nil {
 			return fmt.Errorf("sink %s: %w", s.name, err)
@@ -224,7 +262,7 @@ func (t *task) tick(ctx context.Context, now time.Time) error {
 func (t *task) processSource(ctx context.Context, b *connectors.Batch) error {
 	n := len(b.Records)
 	t.counts.read(b)
-	rows, err := t.enter(ctx, b, nil)
+	rows, err := t.enter(b, nil)
 	if err != nil {
 		return err
 	}
@@ -254,6 +292,7 @@ func (t *task) processSource(ctx context.Context, b *connectors.Batch) error {
 	if n == 0 {
 		t.reader.advance(b.Split, b.Next)
 	}
+	t.tellTime()
 	return nil
 }
 
@@ -292,8 +331,9 @@ func (t *task) awaitGates(ctx context.Context) error {
 	return nil
 }
 
-// enter decodes a batch as a whole. Refused rows are kept until their turn.
-func (t *task) enter(ctx context.Context, b *connectors.Batch, carries []carry) ([]uint16, error) {
+// enter decodes a batch as a whole, of an edge where it came by one. Refused rows
+// are kept until their turn.
+func (t *task) enter(b *connectors.Batch, e *edge) ([]uint16, error) {
 	if len(b.Records) > connectors.MaxBatch {
 		return nil, connectors.Permanent(fmt.Errorf("a batch of %d records is larger than allowed", len(b.Records)))
 	}
@@ -305,13 +345,16 @@ func (t *task) enter(ctx context.Context, b *connectors.Batch, carries []carry) 
 		b.SetStride(t.chain.base.Stride())
 	}
 	t.refused = t.refused[:0]
-	if t.decode == nil {
+	if t.decode == nil || e != nil && e.keying != nil && !e.keying.rows {
 		return t.eventTime(b, t.sel), nil
 	}
 	rows := t.decode.Decode(b, t.sel, func(row uint16, e *format.SyntaxError) {
 		t.refused = append(t.refused, refusal{row, recordError(b, row, t.chain.name, "decode", e.Error())})
 	})
-	for _, c := range carries {
+	if e == nil {
+		return t.eventTime(b, rows), nil
+	}
+	for _, c := range e.carries {
 		for _, row := range rows {
 			slots := b.Row(int(row))
 			if slots[c.hold].Kind() != connectors.Absent {
@@ -319,7 +362,7 @@ func (t *task) enter(ctx context.Context, b *connectors.Batch, carries []carry) 
 			}
 		}
 	}
-	return t.eventTime(b, rows), nil
+	return rows, nil
 }
 
 // eventTime evaluates the source's timestamp.
@@ -369,12 +412,35 @@ func epochMillis(v connectors.Value) (ms int64, reason string) {
 	return 0, fmt.Sprintf("the event time is of type %s: a timestamp, epoch milliseconds or RFC 3339 text is wanted", v.Kind())
 }
 
-// handOn gives the rows below index end to the chain and returns the others.
+// handOn gives the rows of a source's batch below index end to the chain and
+// returns the others.
 func (t *task) handOn(ctx context.Context, b *connectors.Batch, rows []uint16, end int) ([]uint16, error) {
 	n := 0
 	for n < len(rows) && int(rows[n]) < end {
 		n++
 	}
+	now := rows[:n:n]
+	if n > 0 {
+		now = t.reader.clock.observe(b.Split, b, now, time.Now(), func(row uint16, reason string) {
+			e := recordError(b, row, t.chain.name, "timestamp", reason)
+			t.refused = append(t.refused, refusal{row, e})
+		})
+		if _, idle := t.reader.clock.current(); t.told.idle && !idle {
+			// Event time must not pass the rows by while they are on their way.
+			t.tell(mark{time: state.MinTime})
+		}
+	}
+	if err := t.refuse(ctx, b, end); err != nil {
+		return nil, err
+	}
+	if len(now) == 0 {
+		return rows[n:], nil
+	}
+	return rows[n:], t.head(ctx, b, now)
+}
+
+// refuse gives the refused rows below index end to on_error.
+func (t *task) refuse(ctx context.Context, b *connectors.Batch, end int) error {
 	kept := t.refused[:0]
 	for _, r := range t.refused {
 		if int(r.row) >= end {
@@ -382,51 +448,71 @@ func (t *task) handOn(ctx context.Context, b *connectors.Batch, rows []uint16, e
 			continue
 		}
 		if err := t.failAt(ctx, b, r.row, r.err); err != nil {
-			return nil, err
+			return err
 		}
 	}
 	t.refused = kept
-	if n == 0 {
-		return rows, nil
-	}
-	return rows[n:], t.head(ctx, b, rows[:n:n])
+	return nil
 }
 
 // runReceiver takes what other tasks send.
 func (t *task) runReceiver(ctx context.Context) error {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
+	if err := t.resume(ctx); err != nil {
+		return err
+	}
 	for ctx.Err() == nil {
-		it, sender, ok := t.inbox.take()
-		ready := t.inbox.ready
-		if ok {
-			ready = alwaysReady // the clock has its turn under load too
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		select { // the clock has its turn under load too
 		case now := <-ticker.C:
 			if err := t.tick(ctx, now); err != nil {
 				return err
 			}
-		case <-ready:
+		default:
 		}
-		if !ok {
+		if it, sender, ok := t.inbox.take(); ok {
+			if err := t.receive(ctx, it, sender); err != nil {
+				return err
+			}
 			continue
 		}
-		if err := t.receive(ctx, it, sender); err != nil {
-			return err
+		select {
+		case <-ctx.Done():
+		case now := <-ticker.C:
+			if err := t.tick(ctx, now); err != nil {
+				return err
+			}
+		case <-t.inbox.ready:
 		}
 	}
-	return nil
+	return context.Cause(ctx)
 }
 
-// alwaysReady never blocks.
-var alwaysReady = func() chan struct{} {
-	c := make(chan struct{})
-	close(c)
-	return c
-}()
+// resume tells how far event time had come when the checkpoint was taken: timers
+// that were due then fire.
+func (t *task) resume(ctx context.Context) error {
+	t.told = mark{time: state.MinTime}
+	if t.keyed == nil || t.flow.now.time == state.MinTime {
+		return nil
+	}
+	return t.pass(ctx)
+}
+
+// pass hands the event time of the task's inputs to its step and on to the receivers.
+func (t *task) pass(ctx context.Context) error {
+	m := t.flow.now
+	if t.keyed != nil {
+		t.keyed.shown.watermark.Store(m.time)
+		t.keyed.shown.idle.Store(m.idle)
+		if m.time > t.told.time {
+			if err := t.keyed.advance(ctx, m.time); err != nil {
+				return err
+			}
+		}
+	}
+	t.tell(m)
+	return nil
+}
 
 func (t *task) receive(ctx context.Context, it item, sender int) error {
 	if it.barrier != nil {
@@ -437,31 +523,63 @@ func (t *task) receive(ctx context.Context, it item, sender int) error {
 		}
 		return t.cut(ctx, it.barrier, checkpoint.Ack{}, now.Sub(al.first))
 	}
-	defer it.batch.Recycle()
-	rows, err := t.enter(ctx, it.batch, t.chain.in[it.edge].carries)
+	if it.batch != nil {
+		err := t.receiveBatch(ctx, it.batch, t.chain.in[it.edge])
+		it.batch.Recycle()
+		if err != nil {
+			return err
+		}
+	}
+	if it.mark.set && t.flow.set(sender, it.mark) {
+		return t.pass(ctx)
+	}
+	return nil
+}
+
+func (t *task) receiveBatch(ctx context.Context, b *connectors.Batch, e *edge) error {
+	rows, err := t.enter(b, e)
 	if err != nil {
 		return err
 	}
 	if err := t.awaitGates(ctx); err != nil {
 		return err
 	}
-	_, err = t.handOn(ctx, it.batch, rows, len(it.batch.Records))
-	return err
+	if err := t.refuse(ctx, b, len(b.Records)); err != nil {
+		return err
+	}
+	switch {
+	case len(rows) == 0:
+		return nil
+	case t.keyed != nil:
+		return t.keyed.process(ctx, e.input, b, rows)
+	}
+	return t.head(ctx, b, rows)
 }
 
-// cut is the task's part of a checkpoint: every writer ends its part, the
-// barrier goes on to the receivers, and what was taken is made durable beside
-// the stream.
-func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack, alignment time.Duration) error {
+// cut is the task's part of a checkpoint: a picture of its state is taken, every
+// writer ends its part, the barrier goes on to the receivers, and what was taken is
+// made durable beside the stream.
+func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack, alignment time.Duration) (err error) {
 	began := time.Now()
 	ack.Task, ack.Alignment, ack.StartDelay = t.id, alignment, began.Sub(b.triggered)-alignment
-	parts := make([]prepared, 0, len(t.sinks))
+	p := prepared{sinks: make([]preparedSink, 0, len(t.sinks))}
+	if t.keyed != nil {
+		if p.snapshot, err = t.keyed.fork(ctx, b.id.Number); err != nil {
+			return err
+		}
+		p.keyed, p.watermark = t.keyed, t.flow.now.time
+		defer func() {
+			if err != nil {
+				p.snapshot.Release()
+			}
+		}()
+	}
 	for _, s := range t.sinks {
-		p, err := s.writer.Barrier(ctx, connectors.Barrier{ID: b.id, Roll: b.roll})
+		f, err := s.writer.Barrier(ctx, connectors.Barrier{ID: b.id, Roll: b.roll})
 		if err != nil {
 			return fmt.Errorf("sink %s: barrier %d: %w", s.name, b.id.Number, err)
 		}
-		parts = append(parts, prepared{sink: s, prepare: p})
+		p.sinks = append(p.sinks, preparedSink{sink: s, prepare: f})
 	}
 	for _, x := range t.out {
 		if err := x.barrier(ctx, b); err != nil {
@@ -469,6 +587,6 @@ func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack, alignmen
 		}
 	}
 	ack.Sync = time.Since(began)
-	t.prepare.add(&t.attempt.beside, func() { t.attempt.prepare(ctx, b, ack, parts) })
+	t.prepare.add(&t.attempt.beside, func() { t.attempt.prepare(ctx, b, ack, p) })
 	return nil
 }

@@ -25,6 +25,9 @@ type Ref struct {
 	Slot    int
 	Covered int // how many names of the path the slot covers, at least 1
 	Type    Type
+	// Inner is what is known of the value of the whole path where Covered is less than
+	// all of it; zero for nothing. A value that is not there is null.
+	Inner Type
 }
 
 // Options say what an expression is for.
@@ -87,6 +90,9 @@ type Program struct {
 
 // Text is the source of the expression.
 func (p *Program) Text() string { return p.text }
+
+// Want is the type that the value must have, see Options.
+func (p *Program) Want() Type { return p.want }
 
 // Type is what is known of the expression's value.
 func (p *Program) Type() Type { return p.typ }

@@ -1,0 +1,59 @@
+package pipeline
+
+import (
+	"sync/atomic"
+
+	"github.com/sluice-etl/sluice/pipeline/state"
+)
+
+// Monitor shows what a running pipeline is at. It is made by its user, given to Run
+// in Options, and safe for concurrent use.
+type Monitor struct{ at atomic.Pointer[attempt] }
+
+// Progress is where a running pipeline is: its counts since the last start or
+// restart, its splits and its keyed steps.
+type Progress struct {
+	Counts Counts
+	Splits []SplitProgress // in no order
+	Steps  []StepProgress  // by step and subtask
+}
+
+// StepProgress is where one subtask of a keyed step is.
+type StepProgress struct {
+	Step      string
+	Subtask   int
+	Watermark int64 // event time, milliseconds since 1970; state.MinTime before there is one
+	Idle      bool  // no source above has more to give for now
+	Late      int64 // records too late, with no branch reading them
+	State     state.Usage
+}
+
+// Progress tells what the pipeline is at; it is empty while nothing runs.
+func (m *Monitor) Progress() Progress {
+	a := m.at.Load()
+	if a == nil {
+		return Progress{}
+	}
+	var p Progress
+	for _, t := range a.tasks {
+		p.Counts.add(&t.counts)
+		if t.reader != nil {
+			p.Splits = append(p.Splits, t.reader.clock.progress()...)
+		}
+		if t.keyed != nil {
+			p.Steps = append(p.Steps, t.keyed.progress())
+		}
+	}
+	return p
+}
+
+func (k *keyedTask) progress() StepProgress {
+	s := StepProgress{
+		Step: k.node.spec.Name, Subtask: k.task.subtask, Watermark: k.shown.watermark.Load(),
+		Idle: k.shown.idle.Load(), Late: k.task.counts.late.Load(),
+	}
+	if k.store != nil {
+		s.State = k.store.Usage()
+	}
+	return s
+}

@@ -1,0 +1,153 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"runtime"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/spec"
+	"github.com/sluice-etl/sluice/pipeline/state"
+)
+
+// keyedState is what a subtask of a keyed step notes in a checkpoint beside its
+// key groups.
+type keyedState struct {
+	// Watermark is how far event time had come for the subtask's key groups.
+	Watermark int64 `json:"watermark"`
+	// Definition is what the state hangs on, see definer.
+	Definition string `json:"definition,omitempty"`
+}
+
+// keyedStates reads what the subtasks of a keyed step noted, by subtask.
+func keyedStates(op *checkpoint.Operator) (map[int]keyedState, error) {
+	out := map[int]keyedState{}
+	for _, st := range op.Subtasks {
+		var k keyedState
+		if err := json.Unmarshal(st.State, &k); err != nil {
+			return nil, fmt.Errorf("state of step %s: read what subtask %d noted: %w", op.UID, st.Subtask, err)
+		}
+		out[st.Subtask] = k
+	}
+	return out, nil
+}
+
+// definitionFits refuses the state of a keyed step that was defined otherwise.
+func (n *keyedNode) definitionFits(op *checkpoint.Operator) error {
+	noted, err := keyedStates(op)
+	if err != nil {
+		return connectors.Permanent(err)
+	}
+	for _, k := range noted {
+		if k.Definition != "" && n.definition != "" && k.Definition != n.definition {
+			return connectors.Permanent(fmt.Errorf("the state of step %s was made by another definition, and means something else now:\n"+
+				"  in the checkpoint: %s\n  in the file:       %s\n"+
+				"put the definition back, or give the new step another name or uid, and drop the old state with --allow-non-restored-state",
+				op.UID, k.Definition, n.definition))
+		}
+	}
+	return nil
+}
+
+// keyedSteps are the chains that begin with a keyed step.
+func (p *Plan) keyedSteps() []*chain {
+	var out []*chain
+	for _, c := range p.chains {
+		if c.keyed != nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// restoredState is the checkpoint that state begins with.
+type restoredState struct {
+	meta  *checkpoint.Metadata // nil for nothing
+	files connectors.CheckpointFiles
+	reuse bool // they are the job's own
+}
+
+// loadState opens the state of all keyed steps, at once for as many tasks as there
+// are processors, and lets the steps begin.
+func (a *attempt) loadState(ctx context.Context, from restoredState) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(runtime.GOMAXPROCS(0))
+	for _, t := range a.tasks {
+		if t.keyed == nil {
+			continue
+		}
+		g.Go(func() (err error) {
+			defer recoverTo(&err)
+			return t.keyed.load(ctx, from)
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for _, t := range a.tasks {
+		if t.keyed != nil {
+			a.clocks.resume(t.chain.scope, t.flow.now.time)
+		}
+	}
+	return nil
+}
+
+// load opens the task's state and lets the step begin on it.
+func (k *keyedTask) load(ctx context.Context, from restoredState) error {
+	name, groups := k.node.spec.Name, k.run.Groups
+	first, last := state.GroupsOf(k.task.subtask, k.task.attempt.parallelism, groups)
+	opts := state.Options{
+		First: first, Last: last, Groups: groups, Log: k.task.attempt.log.With("step", name), Failpoint: k.task.attempt.opts.Failpoint,
+	}
+	if op := findOperator(from.meta, k.node.spec.UID); op != nil {
+		if err := k.restoreWatermarks(op, first, last); err != nil {
+			return err
+		}
+		opts.Restore = &state.Restore{Files: from.files, Reuse: from.reuse}
+		for _, piece := range op.KeyGroups {
+			opts.Restore.Pieces = append(opts.Restore.Pieces, state.Piece(piece))
+		}
+	}
+	store, err := k.task.attempt.openStore(ctx, k.task, opts)
+	if err != nil {
+		return fmt.Errorf("state of step %s: %w", name, err)
+	}
+	if err := k.start(store); err != nil {
+		return fmt.Errorf("step %s: start: %w", name, err)
+	}
+	return k.checked(nil)
+}
+
+// restoreWatermarks notes how far event time had come for the key groups that the
+// subtask owns now. The least of them is where the task goes on from.
+func (k *keyedTask) restoreWatermarks(op *checkpoint.Operator, first, last int) error {
+	noted, err := keyedStates(op)
+	if err != nil || last < first {
+		return err
+	}
+	k.first, k.floor = first, make([]int64, last-first+1)
+	least := int64(math.MaxInt64)
+	for i := range k.floor {
+		k.floor[i] = state.MinTime
+		if st, ok := noted[state.SubtaskOf(first+i, max(op.Parallelism, 1), k.run.Groups)]; ok {
+			k.floor[i] = st.Watermark
+		}
+		least = min(least, k.floor[i])
+	}
+	k.task.flow.now.time = least
+	return nil
+}
+
+// openStore opens the state of one subtask in the backend of the file.
+func (a *attempt) openStore(ctx context.Context, t *task, opts state.Options) (state.Store, error) {
+	cfg := &a.plan.Spec.Checkpoint.State
+	if cfg.Backend != spec.DiskState {
+		return state.OpenMemory(ctx, opts)
+	}
+	return nil, fmt.Errorf("the backend %s is not there", cfg.Backend)
+}
