@@ -76,3 +76,10 @@ func dropKeyedTombstones(run *KeyedRun, b *connectors.Batch, sel []uint16) []uin
 func failRow(ctx context.Context, run *KeyedRun, b *connectors.Batch, row uint16, step, text, kind, reason string) error {
 	return run.Fail(ctx, b, row, failure(step, text, b, row, &expr.EvalError{Reason: reason, Kind: kind}))
 }
+
+// ownKey is k with its bytes copied into buf, for use across calls of the store.
+func ownKey(k state.Key, buf *[]byte) state.Key {
+	*buf = append((*buf)[:0], k.Bytes...)
+	k.Bytes = *buf
+	return k
+}

@@ -29,9 +29,8 @@ const (
 	hasValue
 )
 
-// append appends record row of b to dst.
-func (s *storedRows) append(dst []byte, b *connectors.Batch, row uint16) []byte {
-	r := &b.Records[row]
+// append appends a record with its slots to dst.
+func (s *storedRows) append(dst []byte, r *connectors.Record, slots []connectors.Value) []byte {
 	flags := byte(0)
 	if r.Origin != nil {
 		flags |= hasOrigin
@@ -60,9 +59,8 @@ func (s *storedRows) append(dst []byte, b *connectors.Batch, row uint16) []byte 
 		}
 		dst = appendBytes(append(dst, 1), h.Value)
 	}
-	at := b.Row(int(row))
 	for _, slot := range s.slots {
-		dst = state.AppendValue(dst, at[slot])
+		dst = state.AppendValue(dst, slots[slot])
 	}
 	return dst
 }
@@ -122,19 +120,19 @@ func (s *storedRows) origin(o connectors.Origin) *connectors.Origin {
 	return s.origins[o]
 }
 
-// add adds a stored record to rows that are gathered. It copies the record's bytes
-// into their arena.
-func (s *storedRows) add(rows *Rows, stored []byte, op connectors.Op) ([]connectors.Value, error) {
+// add adds a stored record to rows that are gathered and have room for it. It
+// copies the record's bytes into their arena.
+func (s *storedRows) add(rows *Rows, stored []byte, op connectors.Op) ([]connectors.Value, *connectors.Record, error) {
 	rec, err := s.record(rows.Arena().Copy(stored))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	rec.Op = op
 	out := rows.add(rec)
 	for i, slot := range s.slots {
 		out[slot] = s.values[i]
 	}
-	return out, nil
+	return out, &rows.batch.Records[len(rows.batch.Records)-1], nil
 }
 
 // carryMade makes the fields travel that steps above made, so that a decimal stays

@@ -76,6 +76,13 @@ func (v *View) Updating(key []string) *View {
 	return n
 }
 
+// AppendOnly is the view of a stream of inserts.
+func (v *View) AppendOnly() *View {
+	n := v.clone()
+	n.this, n.update = v.this, nil
+	return n
+}
+
 // Updates tells what is known of an updating stream, nil for an append-only one.
 func (v *View) Updates() *Updates { return v.update }
 
