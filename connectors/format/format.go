@@ -23,6 +23,8 @@ type Field struct {
 	Path []string
 	// Slot is where the field's value goes.
 	Slot int
+	// Exact asks for numbers as decimals, with their text as it is written.
+	Exact bool
 }
 
 // Decoder reads fields out of record values. An instance serves one subtask: it

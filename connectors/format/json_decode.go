@@ -11,6 +11,7 @@ import (
 // node is an object that is looked into, or a value that is wanted, or both.
 type node struct {
 	slots []int // that want the value itself
+	exact bool  // and numbers as their text
 	kids  []*node
 	keys  keyTable // its ids are indexes into kids
 	below []int    // slots of everything under it
@@ -72,7 +73,7 @@ func newJSONDecoder(c *jsonConfig, fields []Field, spans bool) (*jsonDecoder, er
 		if f.Slot < 0 {
 			return nil, errors.New("a field to decode needs a slot")
 		}
-		d.root.want(f.Path, f.Slot)
+		d.root.want(f)
 	}
 	d.full = c.Strict
 	d.root.prepare()
@@ -80,17 +81,19 @@ func newJSONDecoder(c *jsonConfig, fields []Field, spans bool) (*jsonDecoder, er
 }
 
 // want adds a wanted value to the tree.
-func (n *node) want(path []string, slot int) {
-	if len(path) == 0 {
-		n.slots = append(n.slots, slot)
+func (n *node) want(f Field) {
+	if len(f.Path) == 0 {
+		n.slots = append(n.slots, f.Slot)
+		n.exact = n.exact || f.Exact
 		return
 	}
-	n.below = append(n.below, slot)
-	i := intern(&n.keys.names, path[0])
+	n.below = append(n.below, f.Slot)
+	i := intern(&n.keys.names, f.Path[0])
 	if i == len(n.kids) {
 		n.kids = append(n.kids, &node{})
 	}
-	n.kids[i].want(path[1:], slot)
+	f.Path = f.Path[1:]
+	n.kids[i].want(f)
 }
 
 func (n *node) prepare() {
@@ -238,7 +241,7 @@ func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, d
 // what an earlier field of the same name held.
 func (d *jsonDecoder) field(b []byte, i int, n *node, row []connectors.Value, depth int) int {
 	if len(n.slots) > 0 {
-		v, end := d.value(b, i, depth, d.arena)
+		v, end := d.wanted(b, i, n, depth)
 		if end < 0 {
 			return end
 		}
@@ -252,6 +255,17 @@ func (d *jsonDecoder) field(b []byte, i int, n *node, row []connectors.Value, de
 		return d.object(b, i, n, row, depth+1)
 	}
 	return d.skip(b, i, depth)
+}
+
+// wanted reads the value at i that n's slots want.
+func (d *jsonDecoder) wanted(b []byte, i int, n *node, depth int) (v connectors.Value, end int) {
+	if n.exact && uint(i) < uint(len(b)) && (b[i] == '-' || b[i]-'0' <= 9) {
+		if end = d.checkNumber(b, i); end < 0 {
+			return v, end
+		}
+		return connectors.TextValue(connectors.Decimal, b[i:end]), end
+	}
+	return d.value(b, i, depth, d.arena)
 }
 
 func fill(row []connectors.Value, slots []int, v connectors.Value) {

@@ -101,7 +101,11 @@ func (c *compiler) path(n ast.Node, root string, rest []string) *node {
 	if !typ.Overlaps(mapBit) && typ != nullBit {
 		return c.errorf(at, "%s is %s and has no field `%s`", strings.Join(rest[:ref.Covered], "."), typ, rest[ref.Covered])
 	}
-	return &node{typ: Any, slot: -1, at: at, run: inside(at, slot, rest[ref.Covered:])}
+	inner := Any
+	if ref.Inner != 0 {
+		inner = ref.Inner
+	}
+	return &node{typ: inner, slot: -1, at: at, run: inside(at, slot, rest[ref.Covered:])}
 }
 
 // scopeFault notes what the scope says against a name, in its own words.

@@ -92,6 +92,7 @@ func (d *dumper) pipeline() ordered {
 		d.uid(&o, s.UID, s.Name)
 		o.add(s.Kind, d.config(s.Config, s.ConfigPath()))
 		o.add("timestamp", s.Timestamp.Text)
+		o.add("schema", d.schema(s))
 		o.add("watermark", d.watermark(s.Watermark))
 		d.onError(&o, s.OnError, p.OnError)
 		sources.add(s.Name, o)
@@ -127,6 +128,18 @@ func (d *dumper) pipeline() ordered {
 func (d *dumper) uid(o *ordered, uid, name string) {
 	if uid != name {
 		o.add("uid", uid)
+	}
+}
+
+// schema is what the file says of a source's fields; for the digest, what that means.
+func (d *dumper) schema(s *Source) any {
+	switch n := d.node(below(s.Path, "schema")...); {
+	case s.Schema == nil:
+		return nil
+	case d.forDigest || n == nil:
+		return s.Schema.String()
+	default:
+		return d.written(n)
 	}
 }
 

@@ -22,8 +22,15 @@ func testOptions(data []byte) Options {
 			return v, ok
 		},
 		ReadFile: func(path string) ([]byte, error) {
-			if filepath.Base(path) == "password" {
+			switch filepath.Base(path) {
+			case "password":
 				return []byte("hunter2-secret\n"), nil
+			case "auction.schema.json":
+				return []byte(`{"type": "object", "required": ["id"], "properties": {"id": {"type": "integer"}, "expires": {"type": "string", "format": "date-time"}}}`), nil
+			case "broken.schema.json":
+				return []byte(`{"type": "object", "properties": {"id": {"type": "whole"}}}`), nil
+			case "list.schema.json":
+				return []byte(`{"type": "array"}`), nil
 			}
 			return nil, os.ErrNotExist
 		},

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/schema"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
@@ -50,6 +51,9 @@ type Source struct {
 	Format connectors.FormatConfig
 	// Timestamp is the expression of the event time; unset for the record's own.
 	Timestamp connectors.Expr
+	// Schema is the type of the records, a map of fields; nil where the file says
+	// nothing of them.
+	Schema *schema.Type
 	// Watermark says how event time advances, with the defaults filled in.
 	Watermark Watermark
 	OnError   OnError

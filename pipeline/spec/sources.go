@@ -68,7 +68,7 @@ func (l *loader) sources(one, many *node) {
 		s.UID = l.uid(b, s.Name, keys.UID)
 		s.OnError = l.onError(keys.OnError, keys.MaxErrors, l.inherited)
 		s.Watermark = l.watermark(b, keys.Watermark)
-		l.unavailable(b.node.entry("schema"), "schema")
+		s.Schema = l.schema(b, keys.Schema)
 		if kind != nil {
 			s.Kind = kind.key
 			s.Spec, _ = connectors.LookupSource(kind.key)

@@ -100,7 +100,7 @@ func buildAssign(fields connectors.Assignments, out *View, objects bool, env *En
 		}
 		slot := env.In.Base().NewSlot()
 		s.assigns = append(s.assigns, assign{text: f.Expr.Text, prog: p, slot: slot})
-		out = out.Set(f.Name, expr.Ref{Slot: slot, Covered: 1, Type: p.Type()})
+		out = out.SetShaped(f.Name, expr.Ref{Slot: slot, Covered: 1, Type: p.Type()}, env.In.shapeOf(p))
 	}
 	if env.faulted {
 		return nil
@@ -273,14 +273,13 @@ func finish(env *Env, out *View) Step {
 
 // checkField refuses a field that is known not to be there.
 func checkField(v *View, name string) error {
-	if _, ok := v.made[name]; ok {
+	if v.has(name) {
 		return nil
 	}
-	if v.closed || v.gone[name] != "" {
-		_, err := v.Field([]string{name})
-		return err
+	if why, ok := v.gone[name]; ok {
+		return v.dropped(name, why)
 	}
-	return nil
+	return v.unknown(name)
 }
 
 // renameStep puts the values of renamed fields where their new names find them.
@@ -313,17 +312,29 @@ func buildRename(config any, env *Env) Step {
 			continue
 		}
 		m := move{from: ref.Slot, old: -1, slot: env.In.Base().NewSlot()}
+		typ := ref.Type
 		if old, err := env.In.Field([]string{to}); err == nil {
 			m.old = old.Slot
+			if typ != 0 && typ.MayBeNull() {
+				typ = unionOf(typ, old.Type) // a record without the field keeps what had its new name
+			}
 		}
 		s.moves = append(s.moves, m)
-		out = out.Rename(from, to, expr.Ref{Slot: m.slot, Covered: 1}, "step "+env.Name+" renames it to "+to)
+		out = out.Rename(from, to, expr.Ref{Slot: m.slot, Covered: 1, Type: typ}, "step "+env.Name+" renames it to "+to)
 	}
 	if env.faulted {
 		return nil
 	}
 	env.Output(out)
 	return s
+}
+
+// unionOf is the type of values of either type; 0 is nothing known.
+func unionOf(t, u expr.Type) expr.Type {
+	if t == 0 || u == 0 {
+		return 0
+	}
+	return t | u
 }
 
 func (s *renameStep) Start(env RunEnv) Instance { return &renameRun{renameStep: s, env: env} }

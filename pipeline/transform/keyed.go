@@ -181,7 +181,7 @@ func (c *carried) Field(path []string) (expr.Ref, error) {
 		return expr.Ref{}, err
 	}
 	p := expr.Field(path[:ref.Covered], ref)
-	return expr.Ref{Slot: c.env.Carry(c.input, p), Covered: ref.Covered, Type: ref.Type}, nil
+	return expr.Ref{Slot: c.env.Carry(c.input, p), Covered: ref.Covered, Type: ref.Type, Inner: ref.Inner}, nil
 }
 
 func (c *carried) This() (int, error) {

@@ -7,6 +7,7 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
 	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/schema"
 )
 
 // UnnestConfig is the block of an unnest.
@@ -39,6 +40,10 @@ func buildUnnest(config any, env *Env) Step {
 		env.fault([]string{"field"}, err)
 		return nil
 	}
+	if ref.Type != 0 && !ref.Type.Has(connectors.List) {
+		env.fault([]string{"field"}, fmt.Errorf("%s is %s, and only a list can be taken apart", s.Field, ref.Type))
+		return nil
+	}
 	s.from, s.to = ref.Slot, env.In.Base().NewSlot()
 	out := env.In
 	if s.As == "" {
@@ -47,7 +52,16 @@ func buildUnnest(config any, env *Env) Step {
 	if s.As != s.Field {
 		out = out.Drop(s.Field, "step "+env.Name+" unnests it into "+s.As)
 	}
-	env.Output(out.Set(s.As, expr.Ref{Slot: s.to, Covered: 1}))
+	made := expr.Ref{Slot: s.to, Covered: 1}
+	var elem *schema.Type
+	if list := env.In.Shape(s.Field); list != nil && list.Elem != nil {
+		elem = list.Elem
+		made.Type = elem.Written()
+		if s.KeepEmpty {
+			made.Type = made.Type.Nullable()
+		}
+	}
+	env.Output(out.SetShaped(s.As, made, elem))
 	return s
 }
 

@@ -9,15 +9,17 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
 	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/schema"
 )
 
 // Base is the table of slots of one chain: the fields that its decoder fills
 // and the values that its steps make. Planning adds to it; it is fixed before a
 // record flows.
 type Base struct {
-	fields []format.Field
-	byPath map[string]int
-	slots  int
+	fields   []format.Field
+	byPath   map[string]int
+	converts []Conversion
+	slots    int
 }
 
 // NewBase makes an empty table.
@@ -53,12 +55,15 @@ func (b *Base) field(path []string) int {
 type View struct {
 	base   *Base
 	layout connectors.Layout
-	made   map[string]expr.Ref // fields that steps made or that were renamed
-	gone   map[string]string   // fields that are not there any more, and why
-	only   []string            // the fields that can be there at all; nil for any
-	closed bool                // only holds
-	this   int                 // the slot of the whole value once an expression asked for it
-	update *Updates            // nil for an append-only stream
+	made   map[string]expr.Ref     // fields that steps made or that were renamed
+	shapes map[string]*schema.Type // what is known of the values of made ones
+	raw    []known                 // what is known of the fields of the raw value
+	named  bool                    // raw has all fields of the raw value that can be named
+	gone   map[string]string       // fields that are not there any more, and why
+	only   []string                // the fields that can be there at all; nil for any
+	closed bool                    // only holds
+	this   int                     // the slot of the whole value once an expression asked for it
+	update *Updates                // nil for an append-only stream
 }
 
 // Updates is what is known of an updating stream.
@@ -111,15 +116,26 @@ func (v *View) ThisSlot() (slot int, needed bool) { return v.this, v.this != exp
 func (v *View) Field(path []string) (expr.Ref, error) {
 	name := path[0]
 	if ref, ok := v.made[name]; ok {
-		return ref, nil
+		return v.within(name, ref, path)
 	}
 	if why, ok := v.gone[name]; ok {
-		return expr.Ref{}, fmt.Errorf("field %q is not there any more: %s", name, why)
+		return expr.Ref{}, v.dropped(name, why)
 	}
 	if v.closed && !slices.Contains(v.only, name) {
-		return expr.Ref{}, fmt.Errorf("there is no field %q here; there are %s", name, strings.Join(v.only, ", "))
+		return expr.Ref{}, v.unknown(name)
+	}
+	if k := v.rawField(name); k != nil {
+		return v.declared(k, path)
+	}
+	if v.named {
+		return expr.Ref{}, v.unknown(name)
 	}
 	return expr.Ref{Slot: v.base.field(path), Covered: len(path)}, nil
+}
+
+// dropped says that a field was there and is not any more.
+func (v *View) dropped(name, why string) error {
+	return fmt.Errorf("field %q is not there any more: %s", name, why)
 }
 
 // This resolves the whole value; it implements expr.Scope.
@@ -132,9 +148,12 @@ func (v *View) This() (int, error) {
 
 func (v *View) clone() *View {
 	n := *v
-	n.made, n.gone = maps.Clone(v.made), maps.Clone(v.gone)
+	n.made, n.gone, n.shapes = maps.Clone(v.made), maps.Clone(v.gone), maps.Clone(v.shapes)
 	if n.made == nil {
 		n.made = map[string]expr.Ref{}
+	}
+	if n.shapes == nil {
+		n.shapes = map[string]*schema.Type{}
 	}
 	if n.gone == nil {
 		n.gone = map[string]string{}
@@ -149,6 +168,7 @@ func (v *View) clone() *View {
 func (v *View) Set(name string, ref expr.Ref) *View {
 	n := v.clone()
 	delete(n.gone, name)
+	delete(n.shapes, name)
 	n.made[name] = ref
 	if n.closed && !slices.Contains(n.only, name) {
 		n.only = append(n.only, name)
@@ -176,6 +196,7 @@ func (v *View) Drop(name, why string) *View {
 
 func (v *View) forget(name, why string) {
 	delete(v.made, name)
+	delete(v.shapes, name)
 	v.gone[name] = why
 	if i := slices.Index(v.only, name); i >= 0 {
 		v.only = slices.Delete(v.only, i, i+1)
@@ -187,20 +208,35 @@ func (v *View) Keep(names []string) *View {
 	n := v.clone()
 	maps.DeleteFunc(n.made, func(name string, _ expr.Ref) bool { return !slices.Contains(names, name) })
 	n.only = slices.DeleteFunc(slices.Clone(names), func(name string) bool {
-		_, gone := v.gone[name]
-		return gone || v.closed && !slices.Contains(v.only, name)
+		return !v.has(name)
 	})
 	n.closed = true
 	n.layout.Edits = append(n.layout.Edits, connectors.Edit{Kind: connectors.EditKeep, Names: slices.Clone(names)})
 	return n
 }
 
+// has reports whether there can be a field of a name.
+func (v *View) has(name string) bool {
+	if _, made := v.made[name]; made {
+		return true
+	}
+	_, gone := v.gone[name]
+	switch {
+	case gone:
+		return false
+	case v.closed:
+		return slices.Contains(v.only, name)
+	}
+	return !v.named || v.rawField(name) != nil
+}
+
 // Rename is the view after a field got another name; ref is where its value is.
 func (v *View) Rename(from, to string, ref expr.Ref, why string) *View {
 	n := v.clone()
+	shape := v.Shape(from)
 	n.forget(from, why)
 	delete(n.gone, to)
-	n.made[to] = ref
+	n.made[to], n.shapes[to] = ref, shape
 	if n.closed && !slices.Contains(n.only, to) {
 		n.only = append(n.only, to)
 	}
@@ -212,6 +248,6 @@ func (v *View) Rename(from, to string, ref expr.Ref, why string) *View {
 func (v *View) Project() *View {
 	return &View{
 		base: v.base, layout: connectors.Layout{Empty: true}, this: expr.WholeRaw,
-		made: map[string]expr.Ref{}, gone: map[string]string{}, closed: true, update: v.update,
+		made: map[string]expr.Ref{}, shapes: map[string]*schema.Type{}, gone: map[string]string{}, closed: true, update: v.update,
 	}
 }
