@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"sort"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
@@ -29,10 +28,11 @@ type Aggregation struct {
 type AggregateCall struct {
 	// Name is the function without _if.
 	Name string
-	// Text is the call as it is written.
+	// Text is the call as it is written. Where variables are defined before it, the
+	// text from there on. Calls of the same text are equal.
 	Text string
-	// Args are the arguments, over the records. What they give is of the function's
-	// types or null. One with Program.Constant, such as the share of a quantile, is
+	// Args are the arguments, over the records. Their Text is the argument alone, as
+	// that of a call. What they give is of the function's types or null. One with Program.Constant, such as the share of a quantile, is
 	// an option: its value need not travel.
 	Args []*Program
 	// If is the condition that a record must fulfil to count, nil for none.
@@ -104,7 +104,7 @@ func aggregateHelp(name string) string {
 // aggregate compiles the call of an aggregate function.
 func (c *compiler) aggregate(n *ast.CallNode, name string) *node {
 	f, withIf := aggregateOf(name)
-	at := c.callSite(n)
+	at := c.site(n)
 	if c.agg.within != "" {
 		help := "a value per record is made by a step before it"
 		if functions[name] != nil || loops[name].run != nil {
@@ -134,17 +134,6 @@ func (c *compiler) aggregate(n *ast.CallNode, name string) *node {
 	return out
 }
 
-// callSite is the place of a call with its brackets, also where they are empty.
-func (c *compiler) callSite(n ast.Node) *site {
-	at := c.site(n)
-	i := sort.Search(len(c.tokens), func(i int) bool { return c.offset(c.tokens[i].From) >= at.offset+at.length })
-	if i+1 < len(c.tokens) && c.tokens[i].Is(lexer.Bracket, "(") && c.tokens[i+1].Is(lexer.Bracket, ")") {
-		at.length = c.offset(c.tokens[i+1].To) - at.offset
-		at.name += "()"
-	}
-	return at
-}
-
 // dead is a part that stands in for one whose faults are noted.
 func (c *compiler) dead(at *site) *node {
 	return &node{typ: Any, slot: -1, at: at, run: func(*Env) connectors.Value { return failure }}
@@ -152,7 +141,7 @@ func (c *compiler) dead(at *site) *node {
 
 // aggregateCall compiles the arguments of a call.
 func (c *compiler) aggregateCall(at *site, f *function, withIf bool, args []ast.Node) (*AggregateCall, bool) {
-	call := &AggregateCall{Name: f.Name, Text: c.text[at.offset : at.offset+at.length]}
+	call := &AggregateCall{Name: f.Name, Text: c.text[c.textFrom(at.offset) : at.offset+at.length]}
 	var test ast.Node
 	if withIf || f.Name == countName && len(args) == 1 {
 		withIf = true
@@ -198,8 +187,10 @@ func (c *compiler) wrongNumber(at *site, f *function, withIf bool) bool {
 func (c *compiler) argument(f *function, n ast.Node, want Type, name string) *Program {
 	agg := *c.agg
 	agg.within = f.Name
+	from, to := c.span(n)
+	from = c.textFrom(from)
 	sub := &compiler{
-		text: c.text, offs: c.offs, scope: c.agg.in, limits: c.limits, extents: c.extents, tokens: c.tokens, parts: c.parts, agg: &agg,
+		text: c.text[:to], start: from, offs: c.offs, scope: c.agg.in, limits: c.limits, extents: c.extents, tokens: c.tokens, parts: c.parts, agg: &agg,
 		opts: Options{Want: want, Name: name, Deterministic: c.opts.Deterministic, Limits: c.opts.Limits},
 	}
 	for _, l := range c.locals {
@@ -218,9 +209,18 @@ func (c *compiler) argument(f *function, n ast.Node, want Type, name string) *Pr
 		if f.Name == countName && want == Bool && e.Offset == root.at.offset && e.Help == "" {
 			e.Help = "count() counts records, count(x != null) those with a value, count_distinct(x) different values"
 		}
-		c.fault(&site{offset: e.Offset, length: e.Length}, e.Msg, e.Help)
+		c.fault(&site{offset: from + e.Offset, length: e.Length}, e.Msg, e.Help)
 	}
 	return p
+}
+
+// textFrom is where the text of a part begins that is at offset at. Where there are
+// variables it is the beginning of all, so that equal texts mean the same.
+func (c *compiler) textFrom(at int) int {
+	if len(c.locals) > 0 {
+		return 0
+	}
+	return at
 }
 
 // words is the text of n without its blanks, which tells equal calls. Variables

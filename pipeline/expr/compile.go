@@ -53,6 +53,7 @@ type local struct {
 type compiler struct {
 	text      string
 	offs      []int // byte offset of each rune; nil for ASCII
+	start     int   // where in text the part begins that is compiled, from which places count
 	scope     Scope
 	opts      Options
 	limits    Limits
@@ -106,7 +107,7 @@ const longestName = 40
 // site makes the place of n, which spans all its parts.
 func (c *compiler) site(n ast.Node) *site {
 	from, to := c.span(n)
-	s := &site{offset: from, length: to - from}
+	s := &site{offset: from - c.start, length: to - from}
 	s.name = strings.Join(strings.Fields(c.text[from:to]), " ")
 	if len(s.name) > longestName {
 		cut := longestName
@@ -134,7 +135,7 @@ func (x extent) join(y extent) extent {
 func (c *compiler) span(n ast.Node) (int, int) {
 	x := c.extents[n]
 	if x.from >= x.to {
-		return 0, len(c.text)
+		return c.start, len(c.text)
 	}
 	x = c.balanced(x)
 	return c.offset(x.from), c.offset(x.to)
@@ -152,6 +153,10 @@ func (c *compiler) balanced(x extent) extent {
 		}
 		open += direction(c.tokens[last])
 		missing = max(missing, -open)
+	}
+	if last > first && last+1 < len(c.tokens) && c.tokens[last].Is(lexer.Bracket, "(") && c.tokens[last+1].Is(lexer.Bracket, ")") {
+		x.to = c.tokens[last+1].To // a call without arguments
+		last += 2
 	}
 	for i, open := last, open+missing; open > 0 && i < len(c.tokens); i++ {
 		if open += direction(c.tokens[i]); open == 0 {

@@ -50,7 +50,7 @@ func (c *compiler) program(root *node) *Program {
 		want = Any
 	}
 	p := &Program{
-		text: c.text, typ: root.typ, run: root.run, want: want, root: root.at, fields: c.fields,
+		text: c.text[c.start:], typ: root.typ, run: root.run, want: want, root: root.at, fields: c.fields,
 		whole: c.whole, tombstone: c.tombstone, slot: root.slot, native: !c.vm, limits: c.limits, vars: c.vars,
 	}
 	switch {

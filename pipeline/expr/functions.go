@@ -163,7 +163,7 @@ func (c *compiler) call(n ast.Node, name string, args []ast.Node) *node {
 			return c.foreignCall(at, name, args)
 		}
 		from := c.offset(n.Location().From)
-		return c.unknown(&site{offset: from, length: c.offset(n.Location().To) - from}, name)
+		return c.unknown(&site{offset: from - c.start, length: c.offset(n.Location().To) - from}, name)
 	}
 	nodes := make([]*node, len(args))
 	for i, a := range args {
