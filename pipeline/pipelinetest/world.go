@@ -61,8 +61,13 @@ type World struct {
 // `source: {feed: {name: FEED-a}}`.
 func New(t testing.TB, yaml string) *World {
 	w := &World{t: t, id: fmt.Sprintf("w%d-", worlds.n.Add(1))}
-	w.yaml = strings.NewReplacer("FEED-", w.id, "TARGET-", w.id, "STORAGE", "mem://"+w.id+"checkpoints").Replace(yaml)
+	w.Redefine(yaml)
 	return w
+}
+
+// Redefine changes the world's pipeline file for the runs that are started from now on.
+func (w *World) Redefine(yaml string) {
+	w.yaml = strings.NewReplacer("FEED-", w.id, "TARGET-", w.id, "STORAGE", "mem://"+w.id+"checkpoints").Replace(yaml)
 }
 
 // Feed is the feed of a name, made with a number of partitions if it is not there.
@@ -104,6 +109,19 @@ func (w *World) PutBackStorage() {
 		w.t.Fatal("no storage is saved")
 	}
 	w.copyStorage("saved", "checkpoints")
+}
+
+// Address is where the world's checkpoints are.
+func (w *World) Address() string { return "mem://" + w.id + "checkpoints" }
+
+// Storage is the world's checkpoint storage.
+func (w *World) Storage() storage.FS {
+	w.t.Helper()
+	fs, err := storage.Open(w.Address())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return fs
 }
 
 func (w *World) copyStorage(from, to string) bool {
