@@ -33,6 +33,7 @@ func TestNoAllocationPerRecord(t *testing.T) {
 	tests := []struct{ name, steps string }{
 		{"passthrough", ""},
 		{"filter and set", "transforms: [{filter: 'price > 5000 && channel != \"Apple\"'}, {set: {eur: price * 0.908, tag: 'lower(channel) + \"_x\"'}}]\n"},
+		{"key and exchange", "transforms: [{zz-sum: {by: {k: auction % 1000, c: channel}}}]\n"},
 		{"map, route, rename, drop", `
 transforms:
   - {name: r, route: {dear: price > 100000, else: cheap}}

@@ -2,7 +2,9 @@ package pipeline_test
 
 import (
 	"fmt"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/sluice-etl/sluice/pipeline/pipelinetest"
 )
@@ -16,6 +18,9 @@ func BenchmarkPipeline(b *testing.B) {
 		{"filter", "transforms: [{filter: price > 500000}]\n"},
 		{"filter and set", "transforms: [{filter: 'price > 5000 && channel != \"Apple\"'}, {set: {eur: price * 0.908, tag: 'lower(channel) + \"_x\"'}}]\n"},
 		{"map", "transforms: [{map: {id: auction, bidder: bidder, price: price}}]\n"},
+		{"filter that keeps all", "transforms: [{filter: auction > 0}]\n"},
+		{"key and exchange", "transforms: [{zz-sum: {by: [auction]}}]\n"},
+		{"keyed count", "transforms: [{zz-tally: {by: [auction], size: 10s}}]\n"},
 		{"union of branches", "transforms: [{name: r, route: {a: price > 500000, else: b}}, {name: x, from: r.a, set: {dear: true}}, {name: u, from: [x, r.b], filter: price > 0}]\n"},
 	}
 	for _, s := range steps {
@@ -28,6 +33,7 @@ func BenchmarkPipeline(b *testing.B) {
 			}
 			feed.End()
 			b.ResetTimer()
+			before := processorTime(b)
 			for b.Loop() {
 				if _, err := w.Run(); err != nil {
 					b.Fatal(err)
@@ -35,6 +41,17 @@ func BenchmarkPipeline(b *testing.B) {
 				w.Options.From = "none"
 			}
 			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/records, "ns/record")
+			b.ReportMetric(float64(processorTime(b)-before)/float64(b.N)/records, "cpu-ns/record")
 		})
 	}
+}
+
+// processorTime is what the process has used of its processors, in all threads.
+func processorTime(b *testing.B) time.Duration {
+	b.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

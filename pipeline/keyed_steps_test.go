@@ -41,6 +41,14 @@ func init() {
 		Side: []string{"late"},
 	})
 	transform.Register(transform.Spec{
+		Name: "zz-sum", Doc: "Adds the hashes up.", NewConfig: func() any { return &tallyConfig{} },
+		BuildKeyed: func(config any, env *transform.KeyedEnv) transform.KeyedStep {
+			env.KeyBy(0, config.(*tallyConfig).By, "by")
+			env.Output(env.Project())
+			return sum{}
+		},
+	})
+	transform.Register(transform.Spec{
 		Name: "zz-pair", Doc: "Counts two sides.", Updates: transform.TakesUpdates, NewConfig: func() any { return &pairConfig{} },
 		Inputs: func(config any) []connectors.Ref {
 			c := config.(*pairConfig)
@@ -199,6 +207,30 @@ func (r *tallyRun) Watermark(ctx context.Context, wm int64) error {
 
 func (r *tallyRun) Tick(context.Context, time.Time) error { return nil }
 func (r *tallyRun) Barrier(ctx context.Context) error     { return r.rows.Flush(ctx) }
+
+// sum is a keyed step that costs next to nothing.
+type sum struct{}
+
+type sumRun struct {
+	run transform.KeyedRun
+	sum uint64
+}
+
+func (sum) Start(run transform.KeyedRun) (transform.KeyedInstance, error) {
+	return &sumRun{run: run}, nil
+}
+
+func (r *sumRun) Process(_ context.Context, _ int, b *connectors.Batch, sel []uint16) error {
+	for _, row := range sel {
+		k := transform.RowKey(b, row, r.run.Groups)
+		r.sum += k.Hash + uint64(len(k.Bytes))
+	}
+	return nil
+}
+
+func (r *sumRun) Watermark(context.Context, int64) error { return nil }
+func (r *sumRun) Tick(context.Context, time.Time) error  { return nil }
+func (r *sumRun) Barrier(context.Context) error          { return nil }
 
 // spies notes the watermarks that steps were told, by name and in order.
 var spies spyBook

@@ -54,7 +54,7 @@ checkpoint: {storage: STORAGE, interval: 1h}
 		fill(w.Feed("b", 1), 1, 0, 1000)
 		p := w.Start()
 		time.Sleep(10 * time.Second)
-		if n := slowTicks.Load(); n < 20 {
+		if n := slowTicks.Load(); n < 45 {
 			t.Errorf("%d ticks within ten seconds", n)
 		}
 		p.Crash()
