@@ -60,6 +60,8 @@ var sourceChecks = []sourceCheck{
 	{"restores at its end", restoreEnd},
 	{"loses nothing when polls are cancelled", cancelPolls},
 	{"leaves batches alone until they are recycled", holdBatches},
+	{"knows when a split is read to its end", tellProgress},
+	{"leaves out paused splits until they go on", pauseSplits},
 }
 
 // progress is what was read so far.

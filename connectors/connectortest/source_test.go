@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"time"
 
@@ -24,6 +25,11 @@ const (
 	reusesMemory   fault = "writes into batches that it handed out"
 	neverEnds      fault = "does not end"
 	forgetsSplit   fault = "does not take added splits"
+	earlyAtEnd     fault = "tells of the end before it is there"
+	neverAtEnd     fault = "never tells of the end"
+	ignoresPause   fault = "reads what is paused"
+	endsPaused     fault = "ends while a split is paused"
+	forgetsPaused  fault = "does not go on with what was paused"
 )
 
 func (l *list) Splits(_ context.Context, restored []connectors.Split) ([]connectors.Split, error) {
@@ -51,7 +57,24 @@ type listReader struct {
 	env    connectors.ReaderEnv
 	splits []connectors.Split
 	next   []int64
+	paused []int
 	buf    []byte
+}
+
+func (r *listReader) CaughtUp(split int) bool {
+	switch r.list.fault {
+	case earlyAtEnd:
+		return r.next[split]+10 >= r.splits[split].Until
+	case neverAtEnd:
+		return false
+	}
+	return r.next[split] >= r.splits[split].Until
+}
+
+func (r *listReader) Pause(paused []int) {
+	if r.list.fault != forgetsPaused || len(paused) > 0 {
+		r.paused = slices.Clone(paused)
+	}
 }
 
 func (r *listReader) Add(splits []connectors.Split) error {
@@ -72,8 +95,13 @@ func (r *listReader) Poll(ctx context.Context) (*connectors.Batch, error) {
 	if ctx.Err() != nil && r.list.fault != losesOnCancel {
 		return nil, ctx.Err()
 	}
+	waits := false
 	for i, s := range r.splits {
 		if r.next[i] >= s.Until {
+			continue
+		}
+		if slices.Contains(r.paused, i) && r.list.fault != ignoresPause {
+			waits = r.list.fault != endsPaused
 			continue
 		}
 		b := r.env.Batches.Get()
@@ -97,7 +125,7 @@ func (r *listReader) Poll(ctx context.Context) (*connectors.Batch, error) {
 		}
 		return b, nil
 	}
-	if r.list.fault == neverEnds {
+	if r.list.fault == neverEnds || waits {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}
@@ -131,12 +159,12 @@ func TestSourceAcceptsAModelSource(t *testing.T) {
 }
 
 func TestSourceFindsEachPlantedFault(t *testing.T) {
-	for _, f := range []fault{skipsOnRestore, repeatsRecord, losesOnCancel, reusesMemory, neverEnds, forgetsSplit} {
+	for _, f := range []fault{skipsOnRestore, repeatsRecord, losesOnCancel, reusesMemory, neverEnds, forgetsSplit, earlyAtEnd, neverAtEnd, ignoresPause, endsPaused, forgetsPaused} {
 		t.Run(string(f), func(t *testing.T) {
 			for _, c := range sourceChecks {
 				s := modelSource(f)
-				if f == neverEnds {
-					s.Timeout = 10 * time.Millisecond
+				if f == neverEnds || f == forgetsPaused {
+					s.Timeout = 100 * time.Millisecond
 				}
 				if runSourceCheck(c, s) != nil {
 					return
