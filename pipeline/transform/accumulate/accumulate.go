@@ -63,11 +63,20 @@ var makers map[string]func(call *expr.AggregateCall, o Options) (Function, error
 
 func init() {
 	makers = map[string]func(*expr.AggregateCall, Options) (Function, error){
-		"count": func(*expr.AggregateCall, Options) (Function, error) { return count{}, nil },
-		"sum":   newTotal,
-		"avg":   newTotal,
-		"min":   newExtreme,
-		"max":   newExtreme,
+		"count":           func(*expr.AggregateCall, Options) (Function, error) { return count{}, nil },
+		"sum":             newTotal,
+		"avg":             newTotal,
+		"min":             newExtreme,
+		"max":             newExtreme,
+		"first":           newPick,
+		"last":            newPick,
+		"arg_min":         newPick,
+		"arg_max":         newPick,
+		"collect":         newCollect,
+		"count_distinct":  newDistinct,
+		"approx_distinct": newSketch,
+		"quantile":        newQuantile,
+		"stddev":          newDeviation,
 	}
 }
 

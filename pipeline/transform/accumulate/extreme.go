@@ -39,7 +39,11 @@ func newExtreme(call *expr.AggregateCall, o Options) (Function, error) {
 	if call.Name == "max" {
 		want = 1
 	}
-	f := &extreme{name: call.Name, want: want, typ: resulting(call, t.NonNull()), size: -1}
+	typ := resulting(call, t.NonNull())
+	if o.Updating {
+		return &extremeSet{name: call.Name, set: set{counted: true, want: want}, typ: typ}, nil
+	}
+	f := &extreme{name: call.Name, want: want, typ: typ, size: -1}
 	switch {
 	case t.NonNull().Within(1<<connectors.Int | 1<<connectors.Float | 1<<connectors.Duration):
 		f.size = shortSize
@@ -167,7 +171,7 @@ func (f *extreme) Result(b []byte, _ *connectors.Arena) (connectors.Value, error
 		return connectors.NullValue(), nil
 	}
 	if b[0] == unorderedKinds {
-		return connectors.Value{}, fail(expr.KindType, "%s() saw values of kinds that have no order, such as a string and a number", f.name)
+		return connectors.Value{}, unordered(f.name)
 	}
 	return readShort(b)
 }
@@ -177,7 +181,7 @@ func (f *extreme) Result(b []byte, _ *connectors.Arena) (connectors.Value, error
 // before -0; of timestamps the one furthest west.
 func preference(a, b connectors.Value) int {
 	if ka, kb := prefers(a.Kind()), prefers(b.Kind()); ka != kb {
-		return kb - ka
+		return sign(kb - ka)
 	}
 	switch a.Kind() {
 	case connectors.Decimal:
