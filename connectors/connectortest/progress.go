@@ -52,9 +52,12 @@ func tellProgress(ctx context.Context, s *Source) error {
 // the others come, that the reader does not end meanwhile, and that the rest comes
 // once none is paused.
 func pauseSplits(ctx context.Context, s *Source) error {
-	_, splits, err := s.open(ctx, nil)
+	src, splits, err := s.open(ctx, nil)
 	if err != nil {
 		return err
+	}
+	if err := src.Close(); err != nil {
+		return fmt.Errorf("close the source: %w", err)
 	}
 	for i := range splits {
 		if err := s.pauseOne(ctx, i); err != nil {

@@ -39,6 +39,12 @@ func TestSourceOnKafka(t *testing.T) {
 	}
 }
 
+func TestProgressOnKafka(t *testing.T) {
+	for _, c := range progressCases {
+		t.Run(c.name, func(t *testing.T) { c.run(t, cluster(t)) })
+	}
+}
+
 func TestAnExpiredTransactionIsLost(t *testing.T) {
 	brokers := cluster(t)
 	out := topic(t, brokers, 1, nil)

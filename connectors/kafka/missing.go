@@ -62,7 +62,7 @@ func (r *reader) missing(ctx context.Context, s *splitState) error {
 	}
 	r.log.Warn("kafka position is missing, going on elsewhere as on_missing_offset says",
 		"topic", s.origin.Topic, "partition", s.origin.Partition, "wanted", s.next, "first", first, "end", end, "next", to)
-	s.next, s.moved = to, true
+	r.place(r.index(s), to)
 	if s.until >= 0 && s.next >= s.until {
 		s.next = s.until
 		r.finish(s)
@@ -89,8 +89,12 @@ func (r *reader) lost(s *splitState, loss *kgo.ErrDataLoss) error {
 	}
 	r.log.Warn("kafka lost records that had been read, going on as on_missing_offset says",
 		"topic", s.origin.Topic, "partition", s.origin.Partition, "read", loss.ConsumedTo, "next", loss.ResetTo)
-	s.next, s.moved = loss.ResetTo, true
+	r.place(r.index(s), loss.ResetTo)
 	return nil
+}
+
+func (r *reader) index(s *splitState) int {
+	return r.byName[partitionName{s.origin.Topic, s.origin.Partition}]
 }
 
 // available is the range of offsets that a partition has.
@@ -130,12 +134,12 @@ func (r *reader) probe(ctx context.Context) error {
 		if first {
 			continue
 		}
-		next, err := r.skip(ctx, s)
+		next, err := r.skip(ctx, partitionName{s.origin.Topic, s.origin.Partition}, s.next)
 		if err != nil {
 			return err
 		}
 		if next > s.next {
-			s.next, s.moved = min(next, s.until), true
+			r.place(i, min(next, s.until))
 			if s.next >= s.until {
 				r.finish(s)
 			}
@@ -144,29 +148,29 @@ func (r *reader) probe(ctx context.Context) error {
 	return nil
 }
 
-// skip fetches once at a split's position by itself and returns the position
-// after what holds no record, as far as it goes.
-func (r *reader) skip(ctx context.Context, s *splitState) (int64, error) {
+// skip fetches once at a position by itself and returns the position after what
+// holds no record, as far as it goes. It is safe for concurrent use.
+func (r *reader) skip(ctx context.Context, at partitionName, from int64) (int64, error) {
 	var resp *kmsg.FetchResponse
-	what := "fetch partition " + s.id
+	what := "fetch partition " + splitID(at.topic, at.partition)
 	err := r.src.conn.ask(ctx, r.dials, what, func(ctx context.Context) error {
-		meta, err := r.admin().Metadata(ctx, s.origin.Topic)
+		meta, err := r.admin().Metadata(ctx, at.topic)
 		if err != nil {
 			return err
 		}
-		topic := meta.Topics[s.origin.Topic]
+		topic := meta.Topics[at.topic]
 		req := kmsg.NewPtrFetchRequest()
 		req.MaxBytes, req.MinBytes, req.MaxWaitMillis = 1<<20, 0, 0
 		if r.src.cfg.Isolation != readUncommitted {
 			req.IsolationLevel = 1
 		}
 		rt := kmsg.NewFetchRequestTopic()
-		rt.Topic, rt.TopicID = s.origin.Topic, topic.ID
+		rt.Topic, rt.TopicID = at.topic, topic.ID
 		rp := kmsg.NewFetchRequestTopicPartition()
-		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = s.origin.Partition, s.next, 1<<20
+		rp.Partition, rp.FetchOffset, rp.PartitionMaxBytes = at.partition, from, 1<<20
 		rt.Partitions = append(rt.Partitions, rp)
 		req.Topics = append(req.Topics, rt)
-		leader := topic.Partitions[s.origin.Partition].Leader
+		leader := topic.Partitions[at.partition].Leader
 		got, err := r.client.Broker(int(leader)).RetriableRequest(ctx, req)
 		if err != nil {
 			return err
@@ -178,9 +182,9 @@ func (r *reader) skip(ctx context.Context, s *splitState) (int64, error) {
 		return 0, err
 	}
 	if len(resp.Topics) != 1 || len(resp.Topics[0].Partitions) != 1 || resp.Topics[0].Partitions[0].ErrorCode != 0 {
-		return s.next, nil // the client's own fetch meets the same, and tells
+		return from, nil // the client's own fetch meets the same, and tells
 	}
-	opts := kgo.ProcessFetchPartitionOpts{Offset: s.next, Topic: s.origin.Topic, Partition: s.origin.Partition}
+	opts := kgo.ProcessFetchPartitionOpts{Offset: from, Topic: at.topic, Partition: at.partition}
 	if r.src.cfg.Isolation != readUncommitted {
 		opts.IsolationLevel = kgo.ReadCommitted()
 	}

@@ -4,6 +4,7 @@ import (
 	"math/bits"
 	"sync"
 	"unsafe"
+	"weak"
 
 	"github.com/twmb/franz-go/pkg/kgo"
 )
@@ -22,15 +23,17 @@ type fetchPool struct {
 	idle    int
 	buffers [maxBufferBits + 1][][]byte // idle ones, by the power of two that is their size
 	records [][]kgo.Record
-	// lent holds the whole of each buffer that is out with its capacity cut. The
+	// lent holds the whole capacity of each buffer that is out with it cut. The
 	// client zeroes what it gives back up to its capacity, which would cost more
-	// than the decoding where a buffer is much larger than its content.
-	lent map[*byte][]byte
-	hint int // size that the last batch needed
+	// than the decoding where a buffer is much larger than its content. What it drops,
+	// such as what it had fetched of a partition that is paused, never comes back.
+	lent  map[weak.Pointer[byte]]int
+	sweep int // size of lent at which those that are gone are looked for
+	hint  int // size that the last batch needed
 }
 
 func newFetchPool(keep int64) *fetchPool {
-	return &fetchPool{keep: int(max(keep, 4<<20)), lent: map[*byte][]byte{}}
+	return &fetchPool{keep: int(max(keep, 4<<20)), lent: map[weak.Pointer[byte]]int{}, sweep: minSweep}
 }
 
 func bufferBits(n int) int {
@@ -78,12 +81,28 @@ func (p *fetchPool) lend(buf []byte) []byte {
 		return []byte{}
 	}
 	p.mu.Lock()
-	p.lent[&buf[0]] = buf
+	if len(p.lent) >= p.sweep {
+		p.forget()
+	}
+	p.lent[weak.Make(&buf[0])] = cap(buf)
 	// Halved at each batch, so that a single large one does not make the buffers of
 	// the small ones behind it as large, which are all held until they are read.
 	p.hint = max(n, p.hint/2)
 	p.mu.Unlock()
 	return buf[:n:n]
+}
+
+// minSweep is how many buffers may be out before those that are gone are looked for.
+const minSweep = 1024
+
+// forget drops what is known of buffers that are gone.
+func (p *fetchPool) forget() {
+	for at := range p.lent {
+		if at.Value() == nil {
+			delete(p.lent, at)
+		}
+	}
+	p.sweep = max(minSweep, 2*len(p.lent))
 }
 
 func (p *fetchPool) giveBack(buf []byte) {
@@ -115,9 +134,10 @@ func (p *fetchPool) PutDecompressBytes(b []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	first := unsafe.SliceData(b)
-	if whole, ok := p.lent[first]; ok {
-		delete(p.lent, first)
-		b = whole
+	at := weak.Make(first)
+	if whole, ok := p.lent[at]; ok {
+		delete(p.lent, at)
+		b = unsafe.Slice(first, whole)
 	}
 	p.put(b)
 }

@@ -34,6 +34,7 @@ type reader struct {
 	err    error // what the last poll met; told after its records
 	leases leasePool
 	size   fetchSize
+	ends   ends
 }
 
 type partitionName struct {
@@ -48,6 +49,7 @@ type splitState struct {
 	next   int64
 	until  int64 // -1 for none
 	done   bool
+	paused bool
 	detail detail
 	probed time.Time // when its fetch position was last asked for
 	moved  bool      // next moved without records, and nobody was told yet
@@ -69,6 +71,7 @@ func (s *source) Reader(env connectors.ReaderEnv, splits []connectors.Split) (co
 	r := &reader{
 		src: s, env: env, log: log, dials: newDialWatch(log),
 		decoder: newDecompressor(pool), byName: map[partitionName]int{},
+		ends: ends{every: endsEvery, provenFor: provenFor},
 	}
 	r.size.limit(env.Budget, &s.cfg.Client)
 	cl, err := s.conn.newClient(r.dials, r.fetchOptions(pool)...)
@@ -124,6 +127,7 @@ func (r *reader) Add(splits []connectors.Split) error {
 		st.done = st.until >= 0 && st.next >= st.until
 		r.byName[partitionName{topic, partition}] = len(r.splits)
 		r.splits = append(r.splits, st)
+		r.ends.add(topic, partition, st.next, st.done)
 		if st.done {
 			continue
 		}
@@ -151,6 +155,9 @@ func (r *reader) Poll(ctx context.Context) (*connectors.Batch, error) {
 		if b := r.handOut(); b != nil {
 			return b, nil
 		}
+		if r.passHole() {
+			continue
+		}
 		if err := r.err; err != nil {
 			r.err = nil
 			return nil, err
@@ -162,6 +169,22 @@ func (r *reader) Poll(ctx context.Context) (*connectors.Batch, error) {
 			return nil, err
 		}
 	}
+}
+
+// passHole goes on behind a stretch that has no records.
+func (r *reader) passHole() bool {
+	h, ok := r.ends.take()
+	if ok {
+		r.place(h.split, h.to)
+	}
+	return ok
+}
+
+// place notes that a split is read up to next, where nothing came of what is before.
+func (r *reader) place(split int, next int64) {
+	s := &r.splits[split]
+	s.next, s.moved = next, true
+	r.ends.moved(split, next)
 }
 
 // handOut makes a batch of what the last poll brought, or nil.
@@ -217,6 +240,7 @@ func (r *reader) batch(q *fetched) *connectors.Batch {
 	b.Records = b.Records[:n]
 	b.Split, b.Next = q.split, last
 	s.next, s.moved = last, false
+	r.ends.moved(q.split, last)
 	b.Hold(r.leases.get(take))
 	if s.until >= 0 && last >= s.until {
 		r.finish(s)
@@ -246,6 +270,7 @@ var _ = connectors.Header(kgo.RecordHeader{})
 // finish ends a split that is read to its end.
 func (r *reader) finish(s *splitState) {
 	s.done = true
+	r.ends.quiet(r.index(s), true)
 	r.open--
 	r.client.RemoveConsumePartitions(map[string][]int32{s.origin.Topic: {s.origin.Partition}})
 }
@@ -261,6 +286,7 @@ func (r *reader) fetch(ctx context.Context) error {
 		wait, cancel = context.WithTimeout(ctx, probeAfter)
 	}
 	fetches := r.client.PollFetches(wait)
+	now := time.Now()
 	cancel()
 	if whole, part, changed := r.size.adapt(min(len(r.client.DiscoveredBrokers()), r.open)); changed {
 		r.client.UpdateFetchMaxBytes(whole, part)
@@ -273,6 +299,9 @@ func (r *reader) fetch(ctx context.Context) error {
 		at, known := r.byName[partitionName{p.Topic, p.Partition}]
 		if p.Err != nil {
 			r.err = errors.Join(r.err, r.fault(ctx, p, at, known))
+		}
+		if known && p.Err == nil {
+			r.ends.told(at, r.stableEnd(&p), now)
 		}
 		if known && len(p.Records) > 0 {
 			r.queue = append(r.queue, fetched{at, p.Records})
@@ -290,8 +319,17 @@ func (r *reader) fetch(ctx context.Context) error {
 	return nil
 }
 
+// stableEnd is the end of what can be read of a partition now.
+func (r *reader) stableEnd(p *kgo.FetchTopicPartition) int64 {
+	if r.src.cfg.Isolation == readUncommitted || p.LastStableOffset < 0 {
+		return p.HighWatermark
+	}
+	return p.LastStableOffset
+}
+
 // Close implements connectors.Reader.
 func (r *reader) Close() error {
+	r.ends.close()
 	r.queue = nil
 	r.client.Close()
 	return nil

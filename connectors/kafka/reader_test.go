@@ -14,6 +14,7 @@ func TestHandingOutBatchesAllocatesNothing(t *testing.T) {
 		env:    connectors.ReaderEnv{Batches: connectors.NewBatchPool(4)},
 		splits: []splitState{{id: "t/0", until: -1}},
 	}
+	r.ends.add("t", 0, 0, false)
 	records := make([]*kgo.Record, 5000)
 	for i := range records {
 		records[i] = &kgo.Record{Offset: int64(i), Value: []byte("value"), Headers: []kgo.RecordHeader{{Key: "k", Value: []byte("v")}}}
