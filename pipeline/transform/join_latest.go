@@ -120,9 +120,8 @@ func (j *latestJoin) version(x joinRow, k state.Key) error {
 	seal(j.kept, 0)
 	list, ok := j.versions.Get(0, k)
 	if !ok {
-		if ended == 0 {
-			j.first(x, k)
-		}
+		// One that ends the value may come before what it ends.
+		j.first(x, k, ended == 1)
 		return nil
 	}
 	e, err := lastVersion(list)
@@ -141,9 +140,13 @@ func (j *latestJoin) version(x joinRow, k state.Key) error {
 }
 
 // first keeps the only version of a key.
-func (j *latestJoin) first(x joinRow, k state.Key) {
+func (j *latestJoin) first(x joinRow, k state.Key, ended bool) {
 	j.list = binary.LittleEndian.AppendUint32(j.list[:0], versionsHead)
-	j.versions.Put(0, k, append(j.list, j.kept...))
+	j.list = append(j.list, j.kept...)
+	j.versions.Put(0, k, j.list)
+	if ended {
+		j.pruneAt(k, x.rec.Time)
+	}
 	if j.ttl > 0 {
 		j.expireAt(k, x.rec.Time)
 	}

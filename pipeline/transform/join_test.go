@@ -310,10 +310,12 @@ func TestFaultsOfAJoin(t *testing.T) {
 		"select of one": {config: joining("semi", func(c *transform.JoinConfig) { forever(c); c.Select = assign("x", "left.x") }), want: "select: a semi join gives the left record as it is"},
 		"no key":        {config: joining("inner", func(c *transform.JoinConfig) { forever(c); c.On.Text = "left.a > right.a" }), want: "[on]: there is no equality"},
 		"bad select":    {config: joining("inner", func(c *transform.JoinConfig) { forever(c); c.Select = assign("x", "y + 1") }), want: "[select x]: `y` does not say of which record"},
-		"bad bound":     {config: joining("inner", func(c *transform.JoinConfig) { c.Within = &transform.JoinWithin{From: connectors.Expr{Text: "right.a"}, To: connectors.Expr{Text: "left.a"}} }), want: "[within from]: only the left record is known here"},
-		"updating":      {config: joining("inner", within(time.Second, 0)), options: transformtest.Options{Updating: map[int][]string{left: {"k"}}}, want: "[left]: it is an updating stream"},
+		"bad bound": {config: joining("inner", func(c *transform.JoinConfig) {
+			c.Within = &transform.JoinWithin{From: connectors.Expr{Text: "right.a"}, To: connectors.Expr{Text: "left.a"}}
+		}), want: "[within from]: only the left record is known here"},
+		"updating":                         {config: joining("inner", within(time.Second, 0)), options: transformtest.Options{Updating: map[int][]string{left: {"k"}}}, want: "[left]: it is an updating stream"},
 		"updating table by something else": {config: joining("inner", latest), options: transformtest.Options{Updating: map[int][]string{right: {"k", "v"}}}, want: "[right]: it is an updating stream of which there may be several rows"},
-		"changing select": {config: joining("left", func(c *transform.JoinConfig) { forever(c); c.Select = assign("x", "now()") }), want: "[select x]: now() is not allowed here"},
+		"changing select":                  {config: joining("left", func(c *transform.JoinConfig) { forever(c); c.Select = assign("x", "now()") }), want: "[select x]: now() is not allowed here"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := transformtest.Faults("join", c.config, c.options)
