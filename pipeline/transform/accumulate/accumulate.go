@@ -46,10 +46,23 @@ type Function interface {
 	Type() expr.Type
 }
 
-// Input is one record, as a function sees it.
+// Input is one record, as a function sees it. It is used by one goroutine, and best
+// for one record after the other, since it holds memory that is used again.
 type Input struct {
 	Args   []connectors.Value
 	Record *connectors.Record
+
+	key []byte // scratch
+}
+
+// keyOf is the canonical key of v, until the next call.
+func (in *Input) keyOf(v connectors.Value) []byte {
+	const kept = 64 << 10
+	if cap(in.key) > kept {
+		in.key = nil
+	}
+	in.key = state.AppendKey(in.key[:0], v)
+	return in.key
 }
 
 // Options say what for a function is made.

@@ -5,7 +5,6 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/expr"
-	"github.com/sluice-etl/sluice/pipeline/state"
 )
 
 // distinct is count_distinct: its state is the set of the values' canonical keys, see
@@ -29,8 +28,7 @@ func (f *distinct) change(b []byte, in *Input, by int64) ([]byte, error) {
 	if v.IsNull() {
 		return b, nil
 	}
-	var buf [64]byte
-	b, err := f.set.change(b, state.AppendKey(buf[:0], v), by)
+	b, err := f.set.change(b, in.keyOf(v), by)
 	return b, full("count_distinct", err)
 }
 

@@ -69,6 +69,16 @@ func (f *extreme) Add(b []byte, in *Input) ([]byte, error) {
 		}
 		return b, nil
 	}
+	if v.Kind() == connectors.Float && len(b) == shortSize && b[0] == byte(connectors.Float) {
+		x, at := v.Float(), floatAt(b, 1)
+		if f.want > 0 && x > at || f.want < 0 && x < at {
+			putFloat(b, 1, x)
+			return b, nil
+		}
+		if x < at || x > at {
+			return b, nil
+		}
+	}
 	if v.IsNull() {
 		return b, nil
 	}

@@ -151,7 +151,7 @@ func (s set) recount(t *table, e entry, by int64, found bool) ([]byte, error) {
 		}
 	}
 	const sparse = 8
-	if step < 0 && t.n > 4*listMost && t.live < t.n/sparse {
+	if step < 0 && (t.live == 0 || t.n > 4*listMost && t.live < t.n/sparse) {
 		return s.rebuild(t.b, 0)
 	}
 	return t.b, nil
@@ -277,6 +277,9 @@ func (s set) rebuild(b []byte, size int) ([]byte, error) {
 	})
 	if err != nil {
 		return b, err
+	}
+	if n == 0 && size == 0 {
+		return b[:0], nil
 	}
 	if size == 0 && n <= listMost/2 && total < listSize/2 {
 		list := []byte{formList}

@@ -48,8 +48,7 @@ func (s sketch) Add(b []byte, in *Input) ([]byte, error) {
 	if v.IsNull() {
 		return b, nil
 	}
-	var buf [64]byte
-	return s.add(b, sparseEntry(xxhash.Sum64(state.AppendKey(buf[:0], v))))
+	return s.add(b, sparseEntry(xxhash.Sum64(in.keyOf(v))))
 }
 
 // sparseEntry is what is kept of a hash.
