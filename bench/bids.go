@@ -24,13 +24,17 @@ type input struct {
 
 // bids makes auction bids as JSON objects of 212 bytes on average, the same ones in every run.
 type bids struct {
-	rng *rand.Rand
-	at  int64
+	rng  *rand.Rand
+	made int64
 }
 
-func newBids() *bids {
-	return &bids{rng: rand.New(rand.NewPCG(1, 2)), at: 1_700_000_000_000}
-}
+// Bids come at the rate that the Nexmark benchmark has by default, 10,000 a second.
+const (
+	firstBid     = 1_700_000_000_000
+	bidsPerMilli = 10
+)
+
+func newBids() *bids { return &bids{rng: rand.New(rand.NewPCG(1, 2))} }
 
 var bigChannels = []string{"Google", "Facebook", "Baidu", "Apple"}
 
@@ -42,11 +46,12 @@ func (g *bids) next(buf []byte) (bid []byte, passes bool) {
 	if g.rng.IntN(10) < 4 {
 		channel = bigChannels[g.rng.IntN(len(bigChannels))]
 	}
-	g.at += g.rng.Int64N(10)
+	g.made++
+	at := firstBid + g.made/bidsPerMilli
 	buf = fmt.Appendf(buf, `{"auction":%d,"bidder":%d,"price":%d,"channel":"%s","url":"https://www.nexmark.com/`,
 		1000+g.rng.IntN(100_000), 1000+g.rng.IntN(50_000), price, channel)
 	buf = g.letters(buf, 6)
-	buf = fmt.Appendf(buf, `/item.htm?query=1","date_time":%d,"extra":"`, g.at)
+	buf = fmt.Appendf(buf, `/item.htm?query=1","date_time":%d,"extra":"`, at)
 	buf = g.letters(buf, 44+g.rng.IntN(17))
 	buf = append(buf, `"}`...)
 	return buf, price > 5000 && channel != "Apple"
@@ -94,7 +99,7 @@ func (b *broker) deleteTopic(ctx context.Context, topic string) error {
 
 // fillBids makes the input topic, unless an earlier run left it complete.
 func (b *broker) fillBids(ctx context.Context, count int64) (input, error) {
-	in := input{topic: fmt.Sprintf("bench-bids-%d", count), count: count}
+	in := input{topic: fmt.Sprintf("bench-bids-v2-%d", count), count: count}
 	ends, err := b.admin.ListEndOffsets(ctx, in.topic)
 	if err != nil {
 		return in, fmt.Errorf("list offsets of %s: %w", in.topic, err)

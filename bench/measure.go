@@ -19,10 +19,11 @@ type measurement struct {
 	name string
 	bare bool
 	args []string // of a bare loop
-	base string   // the bare loop that the cost is compared to
+	base string   // the measurement that the cost is compared to
 	goal float64  // the ratio to stay below; 0 for none
-	// out tells that it writes a topic, filters that it lets only some bids through.
-	out, filters bool
+	// out tells that it writes a topic, filters that it lets only some bids through,
+	// folds that what it writes is made of many bids.
+	out, filters, folds bool
 }
 
 // What the filtering workload adds to a bid, on average.
@@ -34,6 +35,9 @@ var measurements = []measurement{
 	{name: "bare-copy-7-of-10", bare: true, out: true, args: []string{"-tenths", "7", "-extra", addedBytes}},
 	{name: "passthrough-blackhole", base: "bare-read", goal: 1.1},
 	{name: "filter-set-blackhole", base: "bare-read", goal: 1.8, filters: true},
+	{name: "tumbling-memory", base: "bare-read", goal: 2.5, folds: true},
+	{name: "tumbling-disk", base: "bare-read", folds: true},
+	{name: "sliding-memory", base: "tumbling-memory", goal: 2, folds: true},
 	{name: "passthrough-file", base: "bare-read", goal: 2.0},
 	{name: "filter-set-file", base: "bare-read", goal: 2.0, filters: true},
 	{name: "passthrough-kafka", base: "bare-copy", goal: 1.2, out: true},
@@ -94,6 +98,9 @@ func (e environment) measure(ctx context.Context, m measurement) (result, error)
 	want := e.input.count
 	if m.filters {
 		want = e.input.passed
+	}
+	if m.folds {
+		want = r.Written
 	}
 	if !m.bare && (r.Written != want || r.Skipped+r.DeadLetters > 0) {
 		return r, fmt.Errorf("it wrote %d records and skipped %d, where %d should be written", r.Written, r.Skipped+r.DeadLetters, want)

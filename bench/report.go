@@ -22,8 +22,11 @@ func report(results map[string]result, o options, now time.Time) error {
 		ratio, goal := "", ""
 		if m.base != "" {
 			x := r.nanos() / results[m.base].nanos()
-			ratio, goal = fmt.Sprintf("%.2f", x), fmt.Sprintf("%.1f × %s", m.goal, m.base)
-			if x > m.goal {
+			ratio = fmt.Sprintf("%.2f", x)
+			if m.goal > 0 {
+				goal = fmt.Sprintf("%.1f × %s", m.goal, m.base)
+			}
+			if m.goal > 0 && x > m.goal {
 				ratio += " (over)"
 				missed++
 			}
