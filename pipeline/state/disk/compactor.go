@@ -1,0 +1,161 @@
+package disk
+
+import (
+	"bytes"
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2"
+)
+
+// compactor merges what flushes add into the rest of the database, a slice of the
+// keys at a time. Pebble would let files gather and then rewrite all it has, and
+// the checkpoint after that would upload everything. With slices each flush is
+// followed by the rewriting of about the same share: for a small one a twentieth,
+// for a larger one twice its own share. Flushes of less than a two-hundredth are
+// left to Pebble's levels, whose cost is some ten times what is written.
+type compactor struct {
+	s    *store
+	kick chan struct{}
+	done chan struct{}
+
+	mu     sync.Mutex
+	cuts   [][]byte // bounds of the slices, ascending
+	size   int64    // of the database when they were made
+	next   int      // slice to be merged next
+	credit float64  // share of the keys that is to be merged
+	small  int64    // bytes of flushes that have given no credit yet
+}
+
+const (
+	sliceCount = 20
+	// smallShare is below which share of the database a flush is left to Pebble.
+	smallShare = 1.0 / 200
+	// sliceBytes is the least that a slice is made for.
+	sliceBytes = 64 << 10
+)
+
+func newCompactor(s *store) *compactor {
+	return &compactor{s: s, kick: make(chan struct{}, 1), done: make(chan struct{})}
+}
+
+// bounds are where files of a flush end.
+func (c *compactor) bounds() [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cuts
+}
+
+// flushed tells that a flush added so many bytes.
+func (c *compactor) flushed(size int64) {
+	tables, err := c.s.db.SSTables()
+	if err != nil {
+		return
+	}
+	total := c.s.measure(tables)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next == 0 && (total > c.size*5/4 || total < c.size*3/4) {
+		c.slice(tables, total)
+	}
+	c.small += size
+	if share := float64(c.small) / float64(total+1); share >= smallShare {
+		c.credit = min(1, c.credit+max(1.0/sliceCount, 2*share))
+		c.small = 0
+	}
+	if len(c.cuts) == 0 {
+		c.credit = 0
+		return
+	}
+	select {
+	case c.kick <- struct{}{}:
+	default:
+	}
+}
+
+// slice cuts the keys into parts of about the same size, where files begin.
+func (c *compactor) slice(levels [][]pebble.SSTableInfo, total int64) {
+	c.size, c.cuts = total, nil
+	if total < sliceCount*sliceBytes {
+		return
+	}
+	var big []pebble.SSTableInfo
+	var sum uint64
+	for _, l := range levels {
+		var n uint64
+		for _, t := range l {
+			n += t.Size
+		}
+		if n >= sum {
+			big, sum = l, n
+		}
+	}
+	big = slices.Clone(big)
+	slices.SortFunc(big, func(a, b pebble.SSTableInfo) int { return bytes.Compare(a.Smallest.UserKey, b.Smallest.UserKey) })
+	var at uint64
+	for _, t := range big {
+		if at >= uint64(len(c.cuts)+1)*sum/sliceCount {
+			if k := t.Smallest.UserKey; len(c.cuts) == 0 || bytes.Compare(k, c.cuts[len(c.cuts)-1]) > 0 {
+				c.cuts = append(c.cuts, bytes.Clone(k))
+			}
+		}
+		at += t.Size
+	}
+}
+
+// take gives the next slice that is due, end included.
+func (c *compactor) take() (start, end []byte, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	share := 1 / float64(len(c.cuts)+1)
+	if len(c.cuts) == 0 || c.credit < 1.0/sliceCount-1e-9 {
+		return nil, nil, false
+	}
+	c.credit -= share
+	start, end = []byte{0}, appendGroup(nil, namesGroup)
+	if c.next > 0 {
+		start = c.cuts[c.next-1]
+	}
+	if c.next < len(c.cuts) {
+		end = before(c.cuts[c.next])
+		c.next++
+	} else {
+		c.next = 0
+	}
+	return start, end, true
+}
+
+// before is a key below k with no other in between that a store would have.
+func before(k []byte) []byte {
+	k = bytes.Clone(k)
+	for k[len(k)-1] == 0 {
+		k = k[:len(k)-1]
+	}
+	k[len(k)-1]--
+	return append(k, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF)
+}
+
+func (c *compactor) run(ctx context.Context) {
+	defer close(c.done)
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.kick:
+		}
+		for ctx.Err() == nil {
+			start, end, ok := c.take()
+			if !ok {
+				break
+			}
+			if err := c.s.db.Compact(ctx, start, end, false); err != nil && ctx.Err() == nil {
+				c.s.log.Warn("compaction of the state failed and will be tried again", "err", err)
+				break
+			}
+		}
+		if tables, err := c.s.db.SSTables(); err == nil {
+			c.s.measure(tables)
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package disk
+
+import (
+	"bytes"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"github.com/sluice-etl/sluice/pipeline/state"
+)
+
+// cursor is where a scan goes on in a namespace's list.
+type cursor struct{ next ref }
+
+// Scan implements state.Table: first what the cache has, then what only the
+// database has. While it runs, no entry of the namespace leaves the cache, so that
+// what the cache has not seen at its turn is the database's alone.
+func (t *table) Scan(ns int64, visit func(k state.Key, value []byte) bool) {
+	s := t.s
+	space, ok := t.find(ns)
+	if !ok {
+		return
+	}
+	s.collect()
+	sp := &s.spaces.all[space]
+	mask := sp.onDisk(s.epoch)
+	if sp.dropped > s.flushed {
+		mask = 0
+	}
+	sp.scans++
+	if s.scanCache(space, visit) {
+		r := ranges{s: s, table: t.id, ns: ns}
+		r.each(mask, func(group int, k, value []byte) bool {
+			key := state.MakeKey(k, s.groups)
+			if _, in, _ := s.lookup(tagOf(key.Hash, space), space, k); in != 0 {
+				return true
+			}
+			return visit(key, value)
+		})
+		r.close()
+	}
+	s.spaces.all[space].scans--
+	s.retire(space)
+}
+
+// scanCache reports whether visit wants more.
+func (s *store) scanCache(space uint32, visit func(k state.Key, value []byte) bool) bool {
+	c := &cursor{next: s.spaces.all[space].head}
+	s.cursors = append(s.cursors, c)
+	defer func() { s.cursors = s.cursors[:len(s.cursors)-1] }()
+	for c.next != 0 {
+		e := s.entry(c.next)
+		c.next = e.next()
+		if !e.is(deleted) && !visit(state.MakeKey(e.key(), s.groups), e.value()) {
+			return false
+		}
+	}
+	return true
+}
+
+// ranges walks over what the database holds of a namespace.
+type ranges struct {
+	s     *store
+	table uint16
+	ns    int64
+	iter  *pebble.Iterator
+	from  []byte
+}
+
+// each visits the keys in those shares of the key groups, until visit returns
+// false. It reports whether it saw all.
+func (r *ranges) each(mask uint64, visit func(group int, key, value []byte) bool) bool {
+	if mask == 0 || r.s.failed() {
+		return true
+	}
+	if r.iter == nil {
+		iter, err := r.s.db.NewIter(&pebble.IterOptions{})
+		if err != nil {
+			r.s.fail("read the state", err)
+			return true
+		}
+		r.iter = iter
+	}
+	for g := r.s.first; g <= r.s.last; g++ {
+		if mask&r.s.share(g) == 0 {
+			continue
+		}
+		r.from = appendPrefix(r.from[:0], g, r.table, r.ns)
+		for ok := r.iter.SeekGE(r.from); ok && bytes.HasPrefix(r.iter.Key(), r.from); ok = r.iter.Next() {
+			value, err := r.iter.ValueAndErr()
+			if err != nil {
+				break
+			}
+			if !visit(g, r.iter.Key()[prefixSize:], value) {
+				return false
+			}
+		}
+		if err := r.iter.Error(); err != nil {
+			r.s.fail("read the state", err)
+			return true
+		}
+	}
+	return true
+}
+
+func (r *ranges) close() {
+	if r.iter == nil {
+		return
+	}
+	if err := r.iter.Close(); err != nil {
+		r.s.fail("read the state", err)
+	}
+	r.iter = nil
+}
+
+// Namespaces implements state.Table.
+func (t *table) Namespaces(dst []int64, from, to int64) []int64 {
+	s := t.s
+	s.collect()
+	ids := t.order.ids(s.ids[:0], from, to)
+	s.ids = ids
+	r := ranges{s: s, table: t.id}
+	for _, id := range ids {
+		sp := &s.spaces.all[id]
+		if sp.live > 0 || s.alive(id, &r) {
+			dst = append(dst, sp.ns)
+		} else {
+			s.retire(id)
+		}
+	}
+	r.close()
+	return dst
+}
+
+// alive says whether the database has a key in a namespace that the cache does not
+// say is deleted.
+func (s *store) alive(id uint32, r *ranges) bool {
+	sp := &s.spaces.all[id]
+	mask := sp.onDisk(s.epoch)
+	if mask == 0 || sp.dropped > s.flushed {
+		return false
+	}
+	if sp.alive {
+		return true
+	}
+	r.ns = sp.ns
+	hidden := false // by deletions that the database has not heard of
+	none := r.each(mask, func(_ int, k, _ []byte) bool {
+		hidden = true
+		_, in, e := s.lookup(tagOf(state.MakeKey(k, s.groups).Hash, id), id, k)
+		return in != 0 && e.is(deleted)
+	})
+	sp.alive = !none
+	if none && !hidden && len(s.closed) == 0 {
+		if sp.wrote < s.epoch {
+			sp.written = 0
+		}
+		sp.mask = 0
+	}
+	return sp.alive
+}
+
+// drop is a namespace whose keys go from the database, in some shares of the key
+// groups.
+type drop struct {
+	table uint16
+	ns    int64
+	mask  uint64
+}
+
+// Drop implements state.Table.
+func (t *table) Drop(ns int64) {
+	s := t.s
+	id, ok := t.find(ns)
+	if !ok {
+		return
+	}
+	s.collect()
+	for r := s.spaces.all[id].head; r != 0; {
+		e := s.entry(r)
+		next := e.next()
+		if slot, ok := s.index.find(e.tag(), r); ok {
+			s.index.remove(slot)
+		}
+		s.leave(r, e)
+		r = next
+	}
+	sp := &s.spaces.all[id]
+	if mask := sp.onDisk(s.epoch); mask != 0 {
+		s.drops = append(s.drops, drop{t.id, ns, mask})
+		s.dropped = append(s.dropped, id)
+		sp.dropped = s.epoch
+	}
+	s.keys.Add(-sp.keys)
+	sp.head, sp.live, sp.keys, sp.alive = 0, 0, 0, false
+	sp.mask, sp.written, sp.wrote = 0, 0, 0
+	s.index.shrink()
+	s.retire(id)
+}
