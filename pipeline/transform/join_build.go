@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/schema"
 )
 
 // The inputs of a join.
@@ -160,6 +161,8 @@ func (b *joinBuild) times() {
 
 // wholeLeft makes the result left records as they are.
 func (b *joinBuild) wholeLeft() {
+	// Only left records travel whole: what is known of the right ones says nothing.
+	b.env.Row = Receive(b.env.Row.Base(), b.env.In[leftSide]).AppendOnly()
 	view, slots := b.env.carryMade(leftSide)
 	s := &b.step.sides[leftSide]
 	s.whole = true
@@ -201,12 +204,50 @@ func (b *joinBuild) result() {
 			slot = b.env.NewSlot()
 			b.step.out.selects = append(b.step.out.selects, assign{text: f.Expr.Text, prog: p, slot: slot})
 		}
-		view = view.Set(f.Name, expr.Ref{Slot: slot, Covered: 1, Type: p.Type()})
+		view = view.SetShaped(f.Name, expr.Ref{Slot: slot, Covered: 1, Type: p.Type()}, b.shape(p))
 	}
 	if changing {
 		view = view.Updating(nil)
 	}
 	b.env.Output(view)
+}
+
+// shape is what is declared of the value of a program that is nothing but a field or
+// a whole record.
+func (b *joinBuild) shape(p *expr.Program) *schema.Type {
+	paths := p.Fields()
+	if _, bare := p.Slot(); !bare || len(paths) != 1 {
+		return nil
+	}
+	side := slices.Index(sideNames[:], paths[0][0])
+	record := recordShape(b.env.In[side])
+	if record == nil {
+		return nil
+	}
+	shape, known, err := record.At(paths[0][1:])
+	switch {
+	case err != nil || !known:
+		return nil
+	case b.c.outer(1-side) && shape != nil:
+		return nullable(shape)
+	}
+	return shape
+}
+
+// recordShape is what is declared of whole records, nil where nothing is.
+func recordShape(v *View) *schema.Type {
+	if !v.Complete() {
+		return nil
+	}
+	t := &schema.Type{Base: schema.Map, Fields: []schema.Field{}}
+	for _, f := range v.Fields() {
+		shape := f.Shape
+		if shape == nil {
+			shape = &schema.Type{Nullable: true}
+		}
+		t.Fields = append(t.Fields, schema.Field{Name: f.Name, Type: shape})
+	}
+	return t
 }
 
 // scope is the scope of expressions over both records. In results the record of a

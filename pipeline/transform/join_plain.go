@@ -26,6 +26,7 @@ type plainJoin struct {
 	now    int64 // the time by which rows expire, where that is processing time
 	// once says that left records that have a match are done with.
 	once  bool
+	other plainRow // the kept row that is visited
 	found []byte
 	a, b  []byte // scratch: keys of values that are compared
 }
@@ -244,11 +245,11 @@ func (p *plainJoin) each(side int, k state.Key, before, after *plainRow, change 
 				return err
 			}
 			rest = tail
-			e := p.entry(1-side, entry)
-			if p.processing && p.ttl > 0 && plusTime(e.time, p.ttl) <= p.now {
+			p.other = p.entry(1-side, entry)
+			if p.processing && p.ttl > 0 && plusTime(p.other.time, p.ttl) <= p.now {
 				continue
 			}
-			if more, err := visit(entry, &e); err != nil || !more {
+			if more, err := visit(entry, &p.other); err != nil || !more {
 				return err
 			}
 		}

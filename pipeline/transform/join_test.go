@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/schema"
 	"github.com/sluice-etl/sluice/pipeline/state"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 	"github.com/sluice-etl/sluice/pipeline/transform/transformtest"
@@ -341,5 +342,101 @@ func TestTheTTLOfAJoinIsASpanOrForever(t *testing.T) {
 		if err := ttl.UnmarshalConfig(bad); err == nil {
 			t.Errorf("%v is taken", bad)
 		}
+	}
+}
+
+// declared is the view of a source whose fields are declared.
+func declared(t *testing.T, fields ...string) *transform.View {
+	t.Helper()
+	record := &schema.Type{Base: schema.Map}
+	for i := 0; i < len(fields); i += 2 {
+		typ, err := schema.Parse(fields[i+1])
+		if err != nil {
+			t.Fatal(err)
+		}
+		record.Fields = append(record.Fields, schema.Field{Name: fields[i], Type: typ})
+	}
+	v, _ := transform.Declare(transform.NewBase(), record)
+	return v
+}
+
+// typed builds a join of declared inputs.
+func typed(t *testing.T, c *transform.JoinConfig) (*transform.KeyedEnv, transform.KeyedStep, []string) {
+	t.Helper()
+	var faults []string
+	in := []*transform.View{declared(t, "k", "int", "v", "string"), declared(t, "k", "int?", "v", "float", "at", "timestamp")}
+	env := transform.NewKeyedEnv("j", in, transform.NewView(transform.NewBase()))
+	env.Fault = func(keys []string, err error) { faults = append(faults, strings.Join(keys, ".")+": "+err.Error()) }
+	spec, _ := transform.Lookup("join")
+	return env, spec.BuildKeyed(c, env), faults
+}
+
+func TestTypesOfAJoinsResultAreKnown(t *testing.T) {
+	plain := assign("a", "left.v", "b", "right.v", "c", "right.at", "d", "left.k + 1")
+	for _, c := range []struct {
+		kind   string
+		fields connectors.Assignments
+		want   string
+	}{
+		{"inner", plain, "a string, b float, c timestamp, d int"},
+		{"left", plain, "a string, b float or null, c timestamp or null, d int"},
+		{"right", assign("a", "left.v", "b", "right.v"), "a string or null, b float"},
+		{"full", assign("a", "left.v", "b", "right.v"), "a string or null, b float or null"},
+		{"semi", nil, "k int, v string"},
+	} {
+		t.Run(c.kind, func(t *testing.T) {
+			env, _, faults := typed(t, joining(c.kind, func(j *transform.JoinConfig) { forever(j); j.Select = c.fields }))
+			if len(faults) > 0 {
+				t.Fatal(faults)
+			}
+			var got []string
+			for _, f := range env.Outputs()[0].Fields() {
+				got = append(got, f.Name+" "+f.Type.String())
+			}
+			if g := strings.Join(got, ", "); g != c.want {
+				t.Errorf("got %s, want %s", g, c.want)
+			}
+		})
+	}
+	env, _, _ := typed(t, joining("left", func(j *transform.JoinConfig) { forever(j); j.Select = nil }))
+	if got := env.Outputs()[0].Shape("right").String(); got != "{k: int?, v: float, at: timestamp}?" {
+		t.Errorf("right is %s", got)
+	}
+	for text, want := range map[string]string{
+		"left.k == right.v0":                       "on: unknown field \"v0\"",
+		"left.v == right.k":                        "on: string and int or null never match",
+		"left.k == right.k && left.v > right.v":    "on: `>` does not compare string with float",
+		"left.k == right.k && right.v in left.v.x": "on: v is string and has no field `x`",
+	} {
+		_, _, faults := typed(t, joining("inner", func(j *transform.JoinConfig) { forever(j); j.On.Text = text }))
+		if len(faults) == 0 || !strings.HasPrefix(faults[0], want) {
+			t.Errorf("%s: %q, want %q", text, faults, want)
+		}
+	}
+}
+
+func TestTheDefinitionOfAJoinIsWhatItsStateMeans(t *testing.T) {
+	text := func(c *transform.JoinConfig) string {
+		_, step, faults := typed(t, c)
+		if len(faults) > 0 {
+			t.Fatal(faults)
+		}
+		return step.(interface{ Definition() string }).Definition()
+	}
+	base := text(joining("inner", forever))
+	if want := "inner join on left.k == right.k ttl forever by processing time true keeps left v right v"; base != want {
+		t.Errorf("definition is %q, want %q", base, want)
+	}
+	for name, c := range map[string]*transform.JoinConfig{
+		"type": joining("left", forever), "form": joining("inner", latest), "bounds": joining("inner", within(time.Second, 0)),
+		"fields": joining("inner", func(c *transform.JoinConfig) { forever(c); c.Select = assign("l", "left.v", "r", "right.at") }),
+		"on":     joining("inner", func(c *transform.JoinConfig) { forever(c); c.On.Text = "right.k == left.k" }),
+	} {
+		if text(c) == base {
+			t.Errorf("another %s has the same definition", name)
+		}
+	}
+	if other := text(joining("inner", func(c *transform.JoinConfig) { forever(c); c.Select = assign("x", "left.v", "y", "right.v + 1") })); other != base {
+		t.Errorf("what is made of the same fields changes the definition: %s", other)
 	}
 }
