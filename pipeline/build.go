@@ -18,7 +18,7 @@ const idleBatches = 8
 // Bounds of what one sender may have in an inbox, in bytes.
 const (
 	inboxLeast = 64 << 10
-	inboxMost  = 4 << 20
+	inboxMost  = 1 << 20
 )
 
 // inboxLimit is an inbox's share of the memory for queues, for each sender.

@@ -70,9 +70,11 @@ func (o *outlet) open(p *port) (*connectors.Batch, []connectors.Value) {
 	return out, row
 }
 
-// full sends a receiver's batch if no more records go into it.
+// full sends a receiver's batch if no more records go into it. The two rows of an
+// update stay in one batch.
 func (o *outlet) full(ctx context.Context, p *port, edge int) error {
-	if len(p.batch.Records) < o.maxRows {
+	n := len(p.batch.Records)
+	if n < min(o.maxRows, connectors.MaxBatch-1) || n < connectors.MaxBatch && p.batch.Records[n-1].Op == connectors.UpdateBefore {
 		return nil
 	}
 	return o.flushPort(ctx, p, edge)

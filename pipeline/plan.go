@@ -72,7 +72,8 @@ type edge struct {
 type sourceNode struct {
 	spec      *spec.Source
 	timestamp *expr.Program
-	scope     int // the same for sources that feed the same steps
+	scope     int  // the same for sources that feed the same steps
+	timed     bool // one of those goes by event time
 }
 
 type sinkNode struct {

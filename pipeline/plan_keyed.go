@@ -237,10 +237,14 @@ func (b *planner) findScopes() {
 			}
 		}
 	}
+	timed := map[int]bool{}
 	for _, c := range b.plan.chains {
 		c.scope = scope[c]
+		timed[c.scope] = timed[c.scope] || c.keyed != nil
+	}
+	for _, c := range b.plan.chains {
 		if c.source != nil {
-			c.source.scope = scope[c]
+			c.source.scope, c.source.timed = c.scope, timed[c.scope]
 		}
 	}
 }

@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
@@ -24,8 +25,11 @@ func newSourceReader(s *sourceRun, env connectors.ReaderEnv, splits []connectors
 	if err != nil {
 		return nil, err
 	}
-	spec := s.node.spec
-	sr := &sourceReader{source: s, reader: r, clock: newSourceClock(spec.Name, spec.Watermark, r, clocks, s.node.scope)}
+	w := s.node.spec.Watermark
+	if !s.node.timed && !w.Written {
+		w.MaxFuture = math.MaxInt64 // nothing goes by event time
+	}
+	sr := &sourceReader{source: s, reader: r, clock: newSourceClock(s.node.spec.Name, w, r, clocks, s.node.scope)}
 	sr.take(splits, time.Now())
 	return sr, nil
 }
