@@ -151,6 +151,9 @@ func (irrevocable) Retract([]byte, *Input) ([]byte, error) {
 	return nil, fail(expr.KindType, "an aggregate function that cannot take records back was asked to")
 }
 
+// none tells of a state of variable size that it is that of no records.
+func none(b []byte) bool { return len(b) == 0 || b[0] == 0 }
+
 // sized checks that a state has the length size, and makes an empty one so long.
 func sized(b []byte, size int) ([]byte, error) {
 	switch len(b) {

@@ -49,9 +49,9 @@ func tooMuch() error {
 
 func (collect) Merge(b, other []byte) ([]byte, error) {
 	switch {
-	case len(other) == 0 || other[0] == 0:
+	case none(other):
 		return b, nil
-	case len(b) == 0 || b[0] == 0:
+	case none(b):
 		return append(b[:0], other...), nil
 	case len(b)+len(other) > CollectLimit:
 		return b, tooMuch()

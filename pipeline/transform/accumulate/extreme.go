@@ -105,7 +105,7 @@ func (f *extreme) add(b []byte, v connectors.Value) ([]byte, error) {
 	if f.size >= 0 && !f.fits(v.Kind()) {
 		return b, foreign(f.name, v)
 	}
-	if len(b) == 0 || b[0] == 0 {
+	if none(b) {
 		return f.put(b, v)
 	}
 	if b[0] == unorderedKinds {
@@ -153,7 +153,7 @@ func (f *extreme) put(b []byte, v connectors.Value) ([]byte, error) {
 }
 
 func (f *extreme) Merge(b, other []byte) ([]byte, error) {
-	if len(other) == 0 || other[0] == 0 {
+	if none(other) {
 		return b, nil
 	}
 	if other[0] == unorderedKinds {
@@ -177,7 +177,7 @@ func (f *extreme) Merge(b, other []byte) ([]byte, error) {
 }
 
 func (f *extreme) Result(b []byte, _ *connectors.Arena) (connectors.Value, error) {
-	if len(b) == 0 || b[0] == 0 {
+	if none(b) {
 		return connectors.NullValue(), nil
 	}
 	if b[0] == unorderedKinds {

@@ -63,7 +63,7 @@ func (f *pick) Add(b []byte, in *Input) ([]byte, error) {
 		}
 	}
 	at := placeOf(in.Record)
-	if len(b) > 0 && b[0] != 0 {
+	if !none(b) {
 		if b[0] == unorderedKinds {
 			return b, nil
 		}
@@ -111,9 +111,9 @@ func (f *pick) compare(at place, in *Input, old choice) (c int, ok bool, err err
 
 func (f *pick) Merge(b, other []byte) ([]byte, error) {
 	switch {
-	case len(other) == 0 || other[0] == 0:
+	case none(other):
 		return b, nil
-	case len(b) == 0 || b[0] == 0 || other[0] == unorderedKinds:
+	case none(b) || other[0] == unorderedKinds:
 		return append(b[:0], other...), nil
 	case b[0] == unorderedKinds:
 		return b, nil
@@ -148,7 +148,7 @@ func (f *pick) Merge(b, other []byte) ([]byte, error) {
 }
 
 func (f *pick) Result(b []byte, _ *connectors.Arena) (connectors.Value, error) {
-	if len(b) == 0 || b[0] == 0 {
+	if none(b) {
 		return connectors.NullValue(), nil
 	}
 	if b[0] == unorderedKinds {

@@ -386,7 +386,11 @@ func TestQuantilesAreWithinTheirBound(t *testing.T) {
 		q := rapid.SampledFrom([]string{"0", "0.01", "0.5", "0.9", "0.99", "1"}).Draw(r, "q")
 		f := must(t, "quantile(x, "+q+")", o)
 		values := rapid.SliceOfN(rapid.Custom(func(r *rapid.T) float64 {
-			return math.Ldexp(rapid.Float64Range(-1, 1).Draw(r, "fraction"), rapid.IntRange(-60, 60).Draw(r, "exponent"))
+			x := math.Ldexp(rapid.Float64Range(-1, 1).Draw(r, "fraction"), rapid.IntRange(-60, 60).Draw(r, "exponent"))
+			if math.Abs(x) < 0x1p-1022 {
+				return 0 // subnormals have fewer digits than buckets
+			}
+			return x
 		}), 1, 300).Draw(r, "values")
 		var b []byte
 		for _, v := range values {

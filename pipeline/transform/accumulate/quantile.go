@@ -16,7 +16,7 @@ import (
 // kept as they are, more are counted in buckets whose limits are 64 to an octave, as
 // in HdrHistogram: a double's exponent and the first 6 bits of its fraction. A
 // bucket stands for the value whose relative distance to both its limits is the same,
-// at most 1/129 = 0.78 %. Buckets of merged groups add up exactly, and neither
+// at most 1/129 = 0.78 %, but for subnormal values. Buckets of merged groups add up exactly, and neither
 // logarithms nor rounding decide where a value goes.
 //
 // Its state is the byte formFew and the values in ascending order, 8 bytes each; or
@@ -109,9 +109,9 @@ func valueOf(bucket int32) float64 {
 
 func (f *quantile) check(b []byte) error {
 	switch {
-	case len(b) == 0 || b[0] == 0:
+	case none(b):
 		return nil
-	case b[0] == formFew && !f.updating && len(b)%8 == 1 && len(b) <= 1+8*fewMost,
+	case b[0] == formFew && !f.updating && len(b)%8 == 1 && len(b) > 1 && len(b) <= 1+8*fewMost,
 		b[0] == formBuckets && len(b) >= bucketHead && (len(b)-bucketHead)%bucketSize == 0:
 		return nil
 	}
@@ -145,7 +145,7 @@ func (f *quantile) change(b []byte, v connectors.Value, by int64) ([]byte, error
 		return b, foreign("quantile", v)
 	}
 	x += 0 // no -0
-	if len(b) == 0 || b[0] == 0 {
+	if none(b) {
 		if b = append(b[:0], formFew); f.updating {
 			b = noBuckets(b)
 		}
@@ -238,9 +238,9 @@ func (f *quantile) Merge(b, other []byte) ([]byte, error) {
 		return b, err
 	}
 	switch {
-	case len(other) <= 1:
+	case none(other):
 		return b, nil
-	case len(b) <= 1:
+	case none(b):
 		return append(b[:0], other...), nil
 	}
 	if b[0] == formFew && other[0] == formFew && len(b)+len(other)-2 <= 8*fewMost {
@@ -279,7 +279,7 @@ func (f *quantile) Result(b []byte, _ *connectors.Arena) (connectors.Value, erro
 	if err := f.check(b); err != nil {
 		return connectors.Value{}, err
 	}
-	if len(b) <= 1 {
+	if none(b) {
 		return connectors.NullValue(), nil
 	}
 	if b[0] == formFew {

@@ -112,7 +112,7 @@ func (s set) write(b, key []byte, n int64) []byte {
 
 // change adds by to the count of a key. Where keys are not counted it adds the key.
 func (s set) change(b, key []byte, by int64) ([]byte, error) {
-	if len(b) == 0 || b[0] == 0 {
+	if none(b) {
 		b = append(b[:0], formList)
 	}
 	switch b[0] {
@@ -158,7 +158,7 @@ func (s set) changeList(b, key []byte, by int64) ([]byte, error) {
 
 // each visits the entries that have a count.
 func (s set) each(b []byte, visit func(e entry, n int64) error) error {
-	if len(b) == 0 || b[0] == 0 {
+	if none(b) {
 		return nil
 	}
 	at, end := 1, len(b)

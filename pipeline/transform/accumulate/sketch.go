@@ -72,7 +72,7 @@ func register(e uint32) (i int, rank uint8) {
 
 func (s sketch) check(b []byte) error {
 	switch {
-	case len(b) == 0 || b[0] == 0:
+	case none(b):
 		return nil
 	case b[0] == formSparse && len(b)%4 == 1 && len(b) <= 1+4*sparseMost, b[0] == formDense && len(b) == denseSize:
 		return nil
@@ -85,7 +85,7 @@ func (s sketch) add(b []byte, e uint32) ([]byte, error) {
 		return b, err
 	}
 	switch {
-	case len(b) == 0 || b[0] == 0:
+	case none(b):
 		b = append(b[:0], formSparse)
 	case b[0] == formDense:
 		raise(b[1:], e)
@@ -154,9 +154,9 @@ func (s sketch) Merge(b, other []byte) ([]byte, error) {
 		return b, err
 	}
 	switch {
-	case len(other) == 0 || other[0] == 0:
+	case none(other):
 		return b, nil
-	case len(b) == 0 || b[0] == 0:
+	case none(b):
 		return append(b[:0], other...), nil
 	}
 	if other[0] == formSparse {
@@ -191,7 +191,7 @@ func (s sketch) Result(b []byte, _ *connectors.Arena) (connectors.Value, error) 
 	if err := s.check(b); err != nil {
 		return connectors.Value{}, err
 	}
-	if len(b) == 0 || b[0] == 0 {
+	if none(b) {
 		return connectors.IntValue(0), nil
 	}
 	if b[0] == formSparse {
