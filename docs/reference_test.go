@@ -19,7 +19,7 @@ import (
 var update = flag.Bool("update", false, "write the generated tables into the pages")
 
 // A generated table stands between a comment that names it and one that ends it.
-var generated = regexp.MustCompile(`(?s)(<!-- (keys: [a-z ]+|transforms|functions) -->\n)(.*?)(<!-- end -->)`)
+var generated = regexp.MustCompile(`(?s)(<!-- (keys: [a-z ]+|transforms|functions|aggregate functions) -->\n)(.*?)(<!-- end -->)`)
 
 func TestTablesAreThoseOfTheProgram(t *testing.T) {
 	described := map[string]bool{}
@@ -65,7 +65,10 @@ func table(name string) (string, error) {
 		return transformTable(), nil
 	}
 	if name == "functions" {
-		return functionTable(), nil
+		return functionTable(expr.Functions()), nil
+	}
+	if name == "aggregate functions" {
+		return functionTable(expr.AggregateFunctions()), nil
 	}
 	if name == "keys: checkpoint" {
 		p, _ := spec.Parse("empty", []byte("pipeline: empty\n"), spec.Options{})
@@ -94,11 +97,11 @@ func transformTable() string {
 	return b.String()
 }
 
-func functionTable() string {
+func functionTable(list []expr.Function) string {
 	var b strings.Builder
 	b.WriteString("| function | does | example | gives |\n| --- | --- | --- | --- |\n")
 	cell := strings.NewReplacer("|", `\|`, "\n", " ")
-	for _, f := range expr.Functions() {
+	for _, f := range list {
 		fmt.Fprintf(&b, "| `%s` | %s | `%s` | `%s` |\n", cell.Replace(f.Signature), cell.Replace(f.Doc), cell.Replace(f.Example), cell.Replace(f.Result))
 	}
 	return b.String()

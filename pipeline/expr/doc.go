@@ -48,6 +48,15 @@
 // them. Equality compares lists by elements and maps by fields. Names of a map's
 // fields are strings; groupBy writes its keys as text.
 //
+// # Aggregate functions
+//
+// CompileAggregation compiles an expression over groups of records, where sum(price)
+// and its kin may stand. It cuts the expression in two: the arguments and conditions
+// of the calls are Programs over records, what is around the calls is one over their
+// results and the keys of the group. There the names of aggregate functions are not
+// those of builtins; `::count(xs, # > 1)` still is. What the functions do is in
+// package accumulate; what they take is in AggregateFunctions.
+//
 // # Limits
 //
 // See Limits. Elements visited and text gone through count as steps, made text
