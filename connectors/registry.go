@@ -37,6 +37,9 @@ type SinkSpec struct {
 	// Lines says that values are written one a line: the encoder then gives values
 	// without raw line breaks, null for a tombstone, and refuses empty ones.
 	Lines bool
+	// Changes tells how a sink so configured takes an updating stream; nil for sinks
+	// that can only append.
+	Changes func(config any) Changes
 }
 
 var (

@@ -106,11 +106,13 @@ func (t *task) makeDecoder() error {
 	if t.chain.source != nil {
 		cfg = t.chain.source.spec.Format
 	}
-	fields := t.chain.base.Fields()
-	if len(fields) == 0 && !format.Strict(cfg) {
+	if err := t.makeExpansion(cfg); err != nil {
+		return err
+	}
+	if len(t.chain.base.Fields()) == 0 && !format.Strict(cfg) {
 		return nil
 	}
-	d, err := format.NewDecoder(cfg, fields, t.chain.editsSinks())
+	d, err := t.chain.newDecoder(cfg)
 	t.decode = d
 	return err
 }

@@ -42,8 +42,8 @@ func (b *builder) keyedHead(n *node) (*keyedTask, error) {
 	}
 	k := &keyedTask{task: t, node: t.chain.keyed, outs: outs}
 	k.shown.watermark.Store(state.MinTime)
-	if fields := t.chain.base.Fields(); len(fields) > 0 {
-		if k.decode, err = format.NewDecoder(connectors.FormatConfig{}, fields, t.chain.editsSinks()); err != nil {
+	if len(t.chain.base.Fields()) > 0 {
+		if k.decode, err = t.chain.newDecoder(connectors.FormatConfig{}); err != nil {
 			return nil, err
 		}
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors/format"
 	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/schema"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 	"github.com/sluice-etl/sluice/storage"
@@ -71,6 +72,7 @@ type edge struct {
 
 type sourceNode struct {
 	spec      *spec.Source
+	check     *schema.Checker // nil where no types are declared
 	timestamp *expr.Program
 	scope     int  // the same for sources that feed the same steps
 	timed     bool // one of those goes by event time
@@ -80,6 +82,7 @@ type sinkNode struct {
 	spec    *spec.Sink
 	exprs   []sinkExpr
 	view    *transform.View // nil for a sink of dead letters only
+	changes sinkChanges
 	stride  int
 	writers int // per subtask: one for each chain that writes to it
 }
@@ -127,6 +130,7 @@ func (b *planner) addSources() {
 		s := &b.spec.Sources[i]
 		c := b.newChain(s.Name, s.OnError)
 		c.source = &sourceNode{spec: s}
+		b.declare(c, s)
 		c.timestamped = s.Timestamp.Set()
 		if s.Timestamp.Set() {
 			prog, err := expr.Compile(s.Timestamp.Text, c.view, expr.Options{})
@@ -242,7 +246,7 @@ func mixed(view *transform.View, ins []input) *transform.View {
 // meet makes the chain where records of several inputs come together.
 func (b *planner) meet(name string, onError spec.OnError, ins []input) *chain {
 	c := b.newChain(name, onError)
-	c.view = mixed(c.view, ins)
+	c.view = transform.Receive(c.base, viewsOf(ins)...)
 	for _, in := range ins {
 		b.link(in, &edge{from: in.view, chain: in.chain, to: c})
 	}
@@ -356,10 +360,11 @@ func (b *planner) addSink(s *spec.Sink) {
 		x.Expr.Slot = n.chain.base.NewSlot()
 		sink.exprs = append(sink.exprs, sinkExpr{x.Expr.Text, prog, x.Expr.Slot})
 	}
+	b.takeChanges(n, s)
 	if slot, needed := n.in.ThisSlot(); needed {
 		n.this = slot
 	}
-	if _, err := format.NewEncoder(s.Format, n.in.Layout(), format.EncoderOptions{}); err != nil {
+	if _, err := format.NewEncoder(s.Format, sink.view.Layout(), format.EncoderOptions{}); err != nil {
 		b.fault(s.ConfigPath(), err)
 	}
 }

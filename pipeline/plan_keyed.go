@@ -70,6 +70,7 @@ func (b *planner) addKeyed(t *spec.Transform, kind transform.Spec) {
 			b.link(in, &edge{from: views[i], chain: in.chain, to: c, input: i, keying: &keying{step: t.Name}})
 		}
 	}
+	c.view = transform.Receive(c.base, views...).AppendOnly()
 	n.in = c.view
 	if takes {
 		b.buildKeyed(n, t, kind, views)

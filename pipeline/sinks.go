@@ -23,13 +23,14 @@ type sinkWriter struct {
 // sinkOp hands the records of one place of the graph to a sink: it evaluates the
 // expressions of the sink's configuration, encodes and writes.
 type sinkOp struct {
-	task   *task
-	to     *sinkWriter
-	encode format.Encoder
-	exprs  []sinkExpr
-	fail   failFunc
-	rows   connectors.Rows
-	round  int // rows encoded at once
+	task    *task
+	to      *sinkWriter
+	encode  format.Encoder
+	exprs   []sinkExpr
+	changes sinkChanges
+	fail    failFunc
+	rows    connectors.Rows
+	round   int // rows encoded at once
 
 	evalFailed   []evalFailure
 	noteEval     func(row uint16, e *expr.EvalError)
@@ -44,12 +45,12 @@ type evalFailure struct {
 
 func newSinkOp(t *task, n *node, to *sinkWriter, fail failFunc) (*sinkOp, error) {
 	opts := format.EncoderOptions{Lines: n.sink.spec.Spec.Lines}
-	enc, err := format.NewEncoder(n.sink.spec.Format, n.in.Layout(), opts)
+	enc, err := format.NewEncoder(n.sink.spec.Format, n.sink.view.Layout(), opts)
 	if err != nil {
 		return nil, err
 	}
-	s := &sinkOp{task: t, to: to, encode: enc, exprs: n.sink.exprs, fail: fail, round: firstRound}
-	s.rows.Layout = n.in.Layout()
+	s := &sinkOp{task: t, to: to, encode: enc, exprs: n.sink.exprs, changes: n.sink.changes, fail: fail, round: firstRound}
+	s.rows.Layout = n.sink.view.Layout()
 	s.noteEval = func(row uint16, e *expr.EvalError) { s.evalFailed = append(s.evalFailed, evalFailure{row, e}) }
 	s.noteEncode = func(i int, err error) { s.encodeFailed = append(s.encodeFailed, encodeFailure{i, err}) }
 	return s, nil
@@ -60,6 +61,9 @@ func (s *sinkOp) receive(ctx context.Context, b *connectors.Batch, sel []uint16)
 		x := &s.exprs[i]
 		sel = x.prog.Fill(s.task.exprs, b, sel, x.slot, s.noteEval)
 		for _, f := range s.evalFailed {
+			if b.Records[f.row].Op.Retracts() {
+				continue // the row that it takes back was refused too
+			}
 			e := recordError(b, f.row, s.to.name, f.err.Kind, f.err.Reason)
 			e.Expr = x.text
 			if err := s.fail(ctx, b, f.row, e); err != nil {
@@ -68,6 +72,7 @@ func (s *sinkOp) receive(ctx context.Context, b *connectors.Batch, sel []uint16)
 		}
 		s.evalFailed = s.evalFailed[:0]
 	}
+	sel = s.changes.rows(b, sel)
 	for len(sel) > 0 {
 		n := min(s.round, len(sel))
 		if err := s.some(ctx, b, sel[:n:n]); err != nil {
@@ -95,6 +100,7 @@ func (s *sinkOp) some(ctx context.Context, b *connectors.Batch, sel []uint16) er
 	case made < roundBytes/4 && len(sel) == s.round:
 		s.round = min(2*s.round, connectors.MaxBatch)
 	}
+	s.encodeFailed = s.changes.tombstones(&s.rows, s.encodeFailed)
 	if len(s.encodeFailed) > 0 {
 		if err := s.dropUnencoded(ctx); err != nil {
 			return err

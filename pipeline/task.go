@@ -39,6 +39,7 @@ type task struct {
 	id      checkpoint.TaskID
 
 	decode  format.Decoder // nil where no field is read
+	expand  *expansion     // nil where a record of the source is a row
 	exprs   *expr.Env
 	head    receiver
 	failAt  failFunc // for records that the head cannot read
@@ -258,16 +259,25 @@ func (t *task) tick(ctx context.Context, now time.Time) error {
 	return nil
 }
 
-// processSource hands a batch on in slices, so that a barrier can come between them.
+// processSource takes a batch of the source.
 func (t *task) processSource(ctx context.Context, b *connectors.Batch) error {
-	n := len(b.Records)
 	t.counts.read(b)
+	if t.expand != nil {
+		return t.processExpanded(ctx, b)
+	}
+	return t.processRows(ctx, b, b.Next)
+}
+
+// processRows hands rows on in slices, so that a barrier can come between them. The
+// source goes on at end behind them.
+func (t *task) processRows(ctx context.Context, b *connectors.Batch, end int64) error {
+	n := len(b.Records)
 	rows, err := t.enter(b, nil)
 	if err != nil {
 		return err
 	}
-	for lo := 0; lo < n; lo += t.slice {
-		hi := min(lo+t.slice, n)
+	for lo, hi := 0, 0; lo < n; lo = hi {
+		hi = wholeUpdates(b, min(lo+t.slice, n))
 		if err := t.awaitGates(ctx); err != nil {
 			return err
 		}
@@ -283,14 +293,14 @@ func (t *task) processSource(ctx context.Context, b *connectors.Batch) error {
 		if err != nil {
 			return err
 		}
-		next := b.Next
+		next := end
 		if hi < n {
 			next = b.Records[hi].Offset
 		}
 		t.reader.advance(b.Split, next)
 	}
 	if n == 0 {
-		t.reader.advance(b.Split, b.Next)
+		t.reader.advance(b.Split, end)
 	}
 	t.tellTime()
 	return nil
@@ -345,14 +355,15 @@ func (t *task) enter(b *connectors.Batch, e *edge) ([]uint16, error) {
 		b.SetStride(t.chain.base.Stride())
 	}
 	t.refused = t.refused[:0]
+	t.leaveUnexpanded()
 	if t.decode == nil || e != nil && e.keying != nil && !e.keying.rows {
-		return t.eventTime(b, t.sel), nil
+		return t.eventTime(b, t.conforming(b, t.sel)), nil
 	}
 	rows := t.decode.Decode(b, t.sel, func(row uint16, e *format.SyntaxError) {
 		t.refused = append(t.refused, refusal{row, recordError(b, row, t.chain.name, "decode", e.Error())})
 	})
 	if e == nil {
-		return t.eventTime(b, rows), nil
+		return t.eventTime(b, t.conforming(b, rows)), nil
 	}
 	for _, c := range e.carries {
 		for _, row := range rows {

@@ -19,6 +19,7 @@ func init() {
 		Doc:            "Counts records and drops them: for trying a pipeline and for measuring it.",
 		NewConfig:      func() any { return new(Config) },
 		New:            func(any) (connectors.Sink, error) { return new(Sink), nil },
+		Changes:        func(any) connectors.Changes { return connectors.Changes{Mode: connectors.AllChanges} },
 		DeadLetterRows: true,
 	})
 }

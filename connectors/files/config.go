@@ -16,6 +16,7 @@ type SinkConfig struct {
 	Format      connectors.FormatConfig `key:"format" doc:"How records are written: json is one JSON document a line."`
 	Compression string                  `key:"compression" doc:"How files are compressed." enum:"none|gzip"`
 	Roll        Roll                    `key:"roll" doc:"When a file ends and the next one begins."`
+	Changelog   bool                    `key:"changelog" doc:"Takes an updating stream row by row, and writes what each row does as the last field, op: insert, update_before, update_after or delete."`
 }
 
 // Roll says when a file is complete. It then appears with the next checkpoint.
@@ -148,6 +149,7 @@ func init() {
 	connectors.RegisterSink(connectors.SinkSpec{
 		Name:      "file",
 		Doc:       "Writes records into files of a folder, exactly once: a file appears whole, when the checkpoint that holds it is complete.",
+		Changes:   func(c any) connectors.Changes { return connectors.TakesChangelog(c.(*SinkConfig).Changelog) },
 		NewConfig: newSinkConfig,
 		New: func(config any) (connectors.Sink, error) {
 			c, ok := config.(*SinkConfig)

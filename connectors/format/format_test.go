@@ -9,7 +9,7 @@ import (
 
 func TestFormatsAreListedWithTheirOptions(t *testing.T) {
 	all := Formats()
-	if len(all) == 0 || all[0].Name != "json" || all[0].Doc == "" {
+	if len(all) != 2 || all[0].Name != "debezium" || all[1].Name != "json" || all[1].Doc == "" {
 		t.Fatalf("%+v", all)
 	}
 }
@@ -21,7 +21,7 @@ func TestConfigurationFaultsAreSaid(t *testing.T) {
 	}{
 		{connectors.FormatConfig{}, nil},
 		{connectors.FormatConfig{Name: "json", Options: map[string]any{"strict": true, "max_size": "10MB", "max_depth": int64(50)}}, nil},
-		{connectors.FormatConfig{Name: "jsn"}, []string{`there is no format "jsn"; there is json`}},
+		{connectors.FormatConfig{Name: "jsn"}, []string{`there is no format "jsn"; there is debezium, json`}},
 		{connectors.FormatConfig{Name: "json", Options: map[string]any{"stict": true, "max_depth": "x", "strict": 1, "max_size": "much"}},
 			[]string{"stict: format json has no such option (it has strict, max_size, max_depth)", "max_depth: a whole number is wanted", "strict: true or false is wanted", `max_size: "much" is no size`}},
 		{connectors.FormatConfig{Name: "json", Options: map[string]any{"max_size": int64(0), "max_depth": int64(0)}},

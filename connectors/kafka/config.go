@@ -40,11 +40,20 @@ type SinkConfig struct {
 	TransactionTimeout    connectors.TimeSpan     `key:"transaction_timeout" doc:"How long a transaction may stay open before the broker aborts it: longer than the longest downtime to survive without rewinding. By default the smaller of 15m and the broker's limit."`
 	Compression           string                  `key:"compression" doc:"Compression of what is sent. On a fast network none costs least: lz4 more than doubles what the sink costs per record." enum:"none|gzip|snappy|lz4|zstd"`
 	MaxRecordBytes        connectors.ByteSize     `key:"max_record_bytes" doc:"Largest record that is sent; a larger one goes to on_error. By default what the topic takes."`
+	Changelog             bool                    `key:"changelog" doc:"Takes an updating stream row by row, and writes what each row does as the last field, op: insert, update_before, update_after or delete. Without it, key makes an update its new value and a delete a tombstone."`
 	TLS                   TLSConfig               `key:"tls" doc:"Encryption of the connections."`
 	SASL                  SASLConfig              `key:"sasl" doc:"Authentication."`
 	Client                ClientConfig            `key:"client" doc:"Fine tuning of the client."`
 
 	dial dialer // nil for the system's
+}
+
+// changes is how the sink takes an updating stream: by its key where it has one.
+func (c *SinkConfig) changes() connectors.Changes {
+	if !c.Changelog && c.Key.Set() {
+		return connectors.Changes{Mode: connectors.Upserts, Key: &c.Key}
+	}
+	return connectors.TakesChangelog(c.Changelog)
 }
 
 // TLSConfig says how connections are encrypted. They are as soon as one of its

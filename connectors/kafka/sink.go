@@ -24,6 +24,7 @@ func init() {
 		Doc:       "Writes to a topic of Kafka, exactly once by default: readers with isolation read_committed see each checkpoint's records when it is complete.",
 		NewConfig: newSinkConfig,
 		New:       func(c any) (connectors.Sink, error) { return newSink(c.(*SinkConfig)), nil },
+		Changes:   func(c any) connectors.Changes { return c.(*SinkConfig).changes() },
 	})
 }
 

@@ -13,8 +13,10 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 )
 
-// Config is the block of a stdout sink. It has no keys.
-type Config struct{}
+// Config is the block of a stdout sink.
+type Config struct {
+	Changelog bool `key:"changelog" doc:"Takes an updating stream row by row, and writes what each row does as the last field, op: insert, update_before, update_after or delete."`
+}
 
 func init() {
 	connectors.RegisterSink(connectors.SinkSpec{
@@ -22,6 +24,7 @@ func init() {
 		Doc:            "Prints each record as one line of JSON on standard output.",
 		NewConfig:      func() any { return new(Config) },
 		New:            func(any) (connectors.Sink, error) { return New(os.Stdout), nil },
+		Changes:        func(c any) connectors.Changes { return connectors.TakesChangelog(c.(*Config).Changelog) },
 		DeadLetterRows: true,
 		Lines:          true,
 	})

@@ -162,11 +162,17 @@ func (e *Env) value(s *site) connectors.Value {
 	return v
 }
 
-const metaParts = "meta.key, meta.topic, meta.partition, meta.offset, meta.timestamp, meta.tombstone and meta.headers[\"name\"]"
+const metaParts = "meta.key, meta.topic, meta.partition, meta.offset, meta.timestamp, meta.op, meta.tombstone and meta.headers[\"name\"]"
 
 type metaPart struct {
 	typ Type
 	run fn
+}
+
+// ops are the operations of an updating stream as values.
+var ops = [...]connectors.Value{
+	connectors.StringValue(connectors.Insert.String()), connectors.StringValue(connectors.UpdateBefore.String()),
+	connectors.StringValue(connectors.UpdateAfter.String()), connectors.StringValue(connectors.Delete.String()),
 }
 
 var metas = map[string]metaPart{
@@ -190,6 +196,12 @@ var metas = map[string]metaPart{
 		return connectors.IntValue(e.rec.Offset)
 	}},
 	"timestamp": {stampBit, func(e *Env) connectors.Value { return millis(e.rec.Time) }},
+	"op": {Text, func(e *Env) connectors.Value {
+		if op := int(e.rec.Op); op < len(ops) {
+			return ops[op]
+		}
+		return connectors.Value{}
+	}},
 	"tombstone": {Bool, func(e *Env) connectors.Value { return connectors.BoolValue(e.rec.Tombstone()) }},
 }
 

@@ -94,6 +94,18 @@ type collectConfig struct {
 	Once      bool                    `key:"exactly_once" doc:"Publish by checkpoints; otherwise at once."`
 	Format    connectors.FormatConfig `key:"format" doc:"Format of the values."`
 	PrepareMS int64                   `key:"prepare_ms" doc:"How long a prepare takes."`
+	Changes   string                  `key:"changes" enum:"all|append|changelog|upserts" doc:"How an updating stream is taken."`
+}
+
+// changes is how the sink takes an updating stream: as it is by default.
+func (c *collectConfig) changes() connectors.Changes {
+	switch c.Changes {
+	case "append", "changelog":
+		return connectors.TakesChangelog(c.Changes == "changelog")
+	case "upserts":
+		return connectors.Changes{Mode: connectors.Upserts, Key: &c.Key}
+	}
+	return connectors.Changes{Mode: connectors.AllChanges}
 }
 
 func init() {
@@ -102,6 +114,7 @@ func init() {
 		connectors.RegisterSink(connectors.SinkSpec{
 			Name: name, Doc: "Keeps rows for a test; as lines if they can be dead letters' rows.", DeadLetterRows: rows, Lines: rows,
 			NewConfig: func() any { return &collectConfig{Once: true} },
+			Changes:   func(config any) connectors.Changes { return config.(*collectConfig).changes() },
 			New: func(config any) (connectors.Sink, error) {
 				c := config.(*collectConfig)
 				s := &collectSink{config: c, target: targetOf(c.Name)}

@@ -127,6 +127,17 @@ func (t *Type) convert(v connectors.Value, arena *connectors.Arena) (out connect
 	return v, mismatch(v, t.Base.String())
 }
 
+// Convert turns a value that was decoded by itself into what it is declared as, if
+// it is not that already and can be.
+func Convert(t *Type, v *connectors.Value, arena *connectors.Arena) {
+	if v.IsNull() || decoded[t.Base].Has(v.Kind()) {
+		return
+	}
+	if out, wrong := t.convert(*v, arena); wrong == "" {
+		*v = out
+	}
+}
+
 func mismatch(v connectors.Value, want string) string {
 	return fmt.Sprintf("is %s, and the schema has %s", v.Kind(), want)
 }

@@ -38,4 +38,5 @@ const (
 	CodeRetainOne   Code = "W0504" // only one checkpoint is kept
 	CodeRelative    Code = "W0505" // a path that depends on the folder the program is started in
 	CodeNoName      Code = "W0506" // a step with state that a checkpoint knows by its place only
+	CodeCoarseKey   Code = "W0507" // rows that are told apart replace each other in a sink
 )

@@ -15,6 +15,11 @@ type Expression struct {
 	Expr *connectors.Expr // in the configuration itself, so that the engine can set its slot
 }
 
+// Keys lists the keys that a connector's or step's configuration has.
+func Keys(config any) []string {
+	return keysOf(fieldsOf(reflect.TypeOf(config).Elem()), func(f connectors.Field) string { return f.Key })
+}
+
 // Expressions finds the expressions that are written in a connector's
 // configuration, in the order of its fields.
 func Expressions(config any) []Expression {

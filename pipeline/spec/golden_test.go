@@ -110,7 +110,8 @@ func TestGoodFilesHaveNoFaults(t *testing.T) {
 }
 
 // compile stands for the engine, which compiles the expressions of a pipeline
-// and reports their faults by the path of their keys: every totl is one.
+// and reports their faults by the path of their keys: every totl is one, and coarse
+// in a key is a warning.
 func compile(p *Pipeline) {
 	check := func(config any, path []string) {
 		if config == nil {
@@ -127,5 +128,9 @@ func compile(p *Pipeline) {
 	}
 	for i := range p.Sinks {
 		check(p.Sinks[i].Config, p.Sinks[i].ConfigPath())
+		if c, ok := p.Sinks[i].Config.(*fakeKafkaSink); ok && c.Key.Text == "coarse" {
+			p.Warn(below(p.Sinks[i].ConfigPath(), "key"), CodeCoarseKey,
+				"rows are told apart by auction, and the key does not read auction: different rows replace each other", "put all of them into the key")
+		}
 	}
 }

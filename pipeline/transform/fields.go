@@ -66,6 +66,7 @@ func init() {
 
 // assign is one field that a step computes.
 type assign struct {
+	name string
 	text string
 	prog *expr.Program
 	slot int
@@ -76,6 +77,7 @@ type assignStep struct {
 	name    string
 	assigns []assign
 	objects bool // values may be no objects, and must be
+	anew    bool // the record is these fields and no others
 }
 
 func buildSet(config any, env *Env) Step {
@@ -89,7 +91,7 @@ func buildMap(config any, env *Env) Step {
 // buildAssign compiles the fields over what comes in, so that none sees another
 // one's new value, and puts them into out.
 func buildAssign(fields connectors.Assignments, out *View, objects bool, env *Env) Step {
-	s := &assignStep{name: env.Name, objects: objects}
+	s := &assignStep{name: env.Name, objects: objects, anew: out.layout.Empty && len(out.layout.Edits) == 0}
 	if len(fields) == 0 {
 		env.fault(nil, errors.New("there is no field in it"))
 	}
@@ -99,14 +101,38 @@ func buildAssign(fields connectors.Assignments, out *View, objects bool, env *En
 			continue
 		}
 		slot := env.In.Base().NewSlot()
-		s.assigns = append(s.assigns, assign{text: f.Expr.Text, prog: p, slot: slot})
+		s.assigns = append(s.assigns, assign{name: f.Name, text: f.Expr.Text, prog: p, slot: slot})
 		out = out.SetShaped(f.Name, expr.Ref{Slot: slot, Covered: 1, Type: p.Type()}, env.In.shapeOf(p))
 	}
 	if env.faulted {
 		return nil
 	}
+	if u := env.In.Updates(); u != nil {
+		out = out.Updating(s.key(u, out.Updates()))
+	}
 	env.Output(out)
 	return s
+}
+
+// key tells by which fields rows are told apart afterwards: by those that were not
+// touched, or else by those that took the values of the old ones over.
+func (s *assignStep) key(before, after *Updates) []string {
+	if len(after.Key) == len(before.Key) && !s.anew {
+		return after.Key
+	}
+	key := make([]string, 0, len(before.Key))
+	for _, name := range before.Key {
+		i := slices.IndexFunc(s.assigns, func(a assign) bool {
+			paths := a.prog.Fields()
+			_, bare := a.prog.Slot()
+			return bare && len(paths) == 1 && len(paths[0]) == 1 && paths[0][0] == name
+		})
+		if i < 0 {
+			return nil
+		}
+		key = append(key, s.assigns[i].name)
+	}
+	return key
 }
 
 func (s *assignStep) Start(env RunEnv) Instance {

@@ -169,6 +169,7 @@ func (v *View) Set(name string, ref expr.Ref) *View {
 	n := v.clone()
 	delete(n.gone, name)
 	delete(n.shapes, name)
+	n.update = n.update.without(name)
 	n.made[name] = ref
 	if n.closed && !slices.Contains(n.only, name) {
 		n.only = append(n.only, name)
@@ -190,6 +191,7 @@ func (v *View) known(name string, slot int, t expr.Type) *View {
 func (v *View) Drop(name, why string) *View {
 	n := v.clone()
 	n.forget(name, why)
+	n.update = n.update.without(name)
 	n.layout.Edits = append(n.layout.Edits, connectors.Edit{Kind: connectors.EditDrop, Name: name})
 	return n
 }
@@ -211,6 +213,7 @@ func (v *View) Keep(names []string) *View {
 		return !v.has(name)
 	})
 	n.closed = true
+	n.update = n.update.within(names)
 	n.layout.Edits = append(n.layout.Edits, connectors.Edit{Kind: connectors.EditKeep, Names: slices.Clone(names)})
 	return n
 }
@@ -235,6 +238,7 @@ func (v *View) Rename(from, to string, ref expr.Ref, why string) *View {
 	n := v.clone()
 	shape := v.Shape(from)
 	n.forget(from, why)
+	n.update = n.update.without(to).renamed(from, to)
 	delete(n.gone, to)
 	n.made[to], n.shapes[to] = ref, shape
 	if n.closed && !slices.Contains(n.only, to) {
