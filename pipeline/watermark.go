@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"math"
 	"sync"
 	"time"
 
@@ -9,8 +10,16 @@ import (
 	"github.com/sluice-etl/sluice/pipeline/state"
 )
 
-// shownEvery is how old what progress tells may be.
-const shownEvery = 100 * time.Millisecond
+const (
+	// judgeEvery is how often it is looked what is idle and what is too far ahead.
+	judgeEvery = 20 * time.Millisecond
+	// shownEvery is how old what progress tells may be.
+	shownEvery = 100 * time.Millisecond
+)
+
+// untimed is the MaxFuture of a source that nothing goes by the event time of: any
+// time will do.
+const untimed = time.Duration(math.MaxInt64)
 
 // sourceClock is the event time of one source's task, see eventClock.
 //
@@ -26,6 +35,7 @@ type sourceClock struct {
 	maxDrift  int64
 	idleAfter time.Duration
 
+	reader     connectors.Reader
 	progressOf connectors.Progress // nil where the reader is none
 	pauser     connectors.Pauser   // likewise
 	group      *clockGroup
@@ -34,7 +44,9 @@ type sourceClock struct {
 	splits  []splitTime
 	started bool      // the first tick has been
 	at      time.Time // the time that was told last
+	judged  time.Time // when all splits were looked at
 
+	least    int64 // least watermark of the splits that hold, state.MaxTime where none does
 	reported int64 // highest watermark told while a split held it
 	now      int64 // what current tells
 	idle     bool
@@ -50,10 +62,13 @@ type sourceClock struct {
 // same steps: only when all of them are idle does the clock move event time on.
 func newSourceClock(source string, w spec.Watermark, r connectors.Reader, group *clockGroup, scope int) *sourceClock {
 	c := &sourceClock{
-		source: source, delay: w.Delay.Milliseconds(), maxFuture: w.MaxFuture.Milliseconds(),
+		source: source, reader: r, delay: w.Delay.Milliseconds(), maxFuture: w.MaxFuture.Milliseconds(),
 		maxDrift: w.MaxDrift.Milliseconds(), idleAfter: w.IdleAfter, group: group,
-		reported: state.MinTime, now: state.MinTime, idle: true,
+		least: state.MaxTime, reported: state.MinTime, now: state.MinTime, idle: true,
 		share: clockShare{scope: scope, aligned: w.MaxDrift > 0, moves: w.AdvanceWhenIdle, delay: w.Delay.Milliseconds()},
+	}
+	if w.MaxFuture == untimed {
+		c.maxFuture = math.MaxInt64
 	}
 	c.progressOf, _ = r.(connectors.Progress)
 	c.pauser, _ = r.(connectors.Pauser)
@@ -81,8 +96,13 @@ func (c *sourceClock) observe(split int, b *connectors.Batch, rows []uint16, now
 	s := &c.splits[split]
 	before, held := s.mark, s.holds()
 	kept, counted := s.observe(b, rows, c.delay, plus(now.UnixMilli(), c.maxFuture), refuse)
-	if counted && (!held || s.mark != before) {
-		c.at = now
+	if !counted {
+		return kept
+	}
+	c.at = now
+	// Most batches are of a split that event time does not wait for.
+	others := held && before > c.least
+	if !others || c.share.aligned && !s.paused && s.mark > c.limit() {
 		c.settle()
 	}
 	return kept
@@ -91,36 +111,49 @@ func (c *sourceClock) observe(split int, b *connectors.Batch, rows []uint16, now
 func (c *sourceClock) advance(split int, next int64) {
 	s := &c.splits[split]
 	s.next = max(s.next, next)
-	if s.until >= 0 && s.next >= s.until {
-		c.finish(s)
-	}
-}
-
-// end tells that the reader has read all its splits to their end.
-func (c *sourceClock) end() {
-	for i := range c.splits {
-		c.finish(&c.splits[i])
-	}
-}
-
-func (c *sourceClock) finish(s *splitTime) {
-	if !s.ended {
-		s.ended, s.idle, s.joining, s.paused = true, false, false, false
+	if s.until >= 0 && s.next >= s.until && !s.ended {
+		s.finish()
 		c.settle()
 	}
 }
 
-func (c *sourceClock) tick(now time.Time) {
-	c.started, c.at = true, now
+func (c *sourceClock) end() {
 	for i := range c.splits {
-		s := &c.splits[i]
-		s.caughtUp = c.progressOf != nil && !s.ended && c.progressOf.CaughtUp(i)
-		s.judge(now, c.idleAfter)
+		c.splits[i].finish()
+	}
+	c.settle()
+	c.show()
+}
+
+func (c *sourceClock) tick(now time.Time) {
+	if c.started && now.Sub(c.judged) < judgeEvery {
+		return
+	}
+	c.started, c.at, c.judged = true, now, now
+	for i := range c.splits {
+		c.look(i)
 	}
 	c.settle()
 	if now.Sub(c.shownAt) >= shownEvery {
 		c.show()
 	}
+}
+
+// look sees whether a split has more to read now.
+func (c *sourceClock) look(i int) {
+	s := &c.splits[i]
+	if s.ended {
+		return
+	}
+	before := s.caughtUp
+	s.caughtUp = c.progressOf != nil && c.progressOf.CaughtUp(i)
+	if s.caughtUp && !before && s.until < 0 {
+		// Where a split ends may be known only now.
+		if s.until = c.reader.Position(i, s.next).Until; s.until >= 0 && s.next >= s.until {
+			s.finish()
+		}
+	}
+	s.judge(c.at, c.idleAfter)
 }
 
 // settle works out what the splits come to together.
@@ -136,6 +169,7 @@ func (c *sourceClock) settle() {
 			leads = min(leads, s.leads(c.progressOf != nil))
 		}
 	}
+	c.least = least
 	c.share.leads.Store(leads)
 	c.share.top.Store(top)
 	c.share.ended.Store(ended && len(c.splits) > 0)
@@ -162,7 +196,7 @@ func (c *sourceClock) settle() {
 // align pauses the splits that are too far ahead of the slowest one and lets the
 // others go on. The slowest is never ahead of itself, so one always goes on.
 func (c *sourceClock) align() {
-	limit := plus(c.group.slowest(), c.maxDrift)
+	limit := c.limit()
 	changed, wait := false, len(c.splits) > 0
 	c.pausing = c.pausing[:0]
 	for i := range c.splits {
@@ -181,6 +215,9 @@ func (c *sourceClock) align() {
 		c.pauser.Pause(c.pausing)
 	}
 }
+
+// limit is the watermark beyond which a split waits.
+func (c *sourceClock) limit() int64 { return plus(c.group.slowest(), c.maxDrift) }
 
 func (c *sourceClock) held() bool { return c.wait }
 

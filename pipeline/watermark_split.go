@@ -41,6 +41,11 @@ func (s *splitTime) leads(progress bool) int64 {
 	return s.mark
 }
 
+// finish ends the split for good.
+func (s *splitTime) finish() {
+	s.ended, s.idle, s.joining, s.paused = true, false, false, false
+}
+
 // judge decides at a tick whether the split is idle.
 func (s *splitTime) judge(now time.Time, idleAfter time.Duration) {
 	if !s.caughtUp || s.paused || s.ended {

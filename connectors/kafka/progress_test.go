@@ -197,7 +197,7 @@ func holeBeforeOpenTransaction(t *testing.T, brokers []string) {
 func pausedWhileReading(t *testing.T, brokers []string) {
 	const n = 20000
 	in := topic(t, brokers, 2, nil)
-	cl := manual(t, brokers)
+	cl := manual(t, brokers, kgo.ProducerBatchCompression(kgo.NoCompression()), kgo.ProducerBatchMaxBytes(8<<10))
 	for p := range int32(2) {
 		for i := range n {
 			cl.Produce(context.Background(), &kgo.Record{Topic: in, Partition: p, Value: []byte(strconv.Itoa(i))}, nil)
