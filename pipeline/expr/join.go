@@ -250,10 +250,10 @@ func (c *compiler) names(tree ast.Node, known ...string) {
 }
 
 func nameFault(name string, known []string) string {
-	switch {
-	case name == LeftSide || name == RightSide:
+	switch name {
+	case LeftSide, RightSide:
 		return fmt.Sprintf("only the %s record is known here", known[0])
-	case name == "this" || name == "meta":
+	case "this", "meta":
 		return "`" + name + "` does not say of which record of the join"
 	}
 	return "`" + name + "` does not say of which record of the join it is"

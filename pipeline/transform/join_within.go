@@ -32,7 +32,6 @@ type withinJoin struct {
 	keep  [2]int64
 	timed [2]bool // rows of the side have timers
 	now   int64   // the watermark while timers fire
-	value []byte
 	tag   []byte
 }
 
