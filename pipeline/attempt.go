@@ -33,6 +33,7 @@ type attempt struct {
 	coord   *checkpoint.Coordinator
 	files   func(n uint64) connectors.CheckpointFiles
 	clocks  *clockGroup
+	workdir *workdir // of the disk backend; nil for memory
 	limits  limits
 	counts  *tally
 
@@ -286,6 +287,7 @@ func (a *attempt) close() {
 			a.note("sink", w.writer.Close())
 		}
 	}
+	a.note("state", a.workdir.close())
 	for _, s := range a.sources {
 		a.note("source", s.source.Close())
 	}

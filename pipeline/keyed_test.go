@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -87,39 +88,57 @@ func TestKeyedCountsAreTheSameAtAnyParallelism(t *testing.T) {
 func TestKeyedStateSurvivesCrashesAtAnotherParallelism(t *testing.T) {
 	// More processors than key groups: some subtasks own none.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(12))
-	for _, steps := range [][]int{{1, 4, 2, 3}, {4, 1, 0, 2}, {2, 2}} {
-		for _, mode := range []string{"exactly_once", "at_least_once"} {
-			t.Run(fmt.Sprint(steps, mode), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					w := pipelinetest.New(t, counting+"\n")
-					feed := w.Feed("in", 4)
-					n := 0
-					for _, p := range steps {
-						w.Redefine(strings.Replace(at(p, counting), "interval", "mode: "+mode+", interval", 1))
-						run := w.Start()
-						for range 4 {
-							clicks(feed, 4, n, 100)
-							n += 100
-							time.Sleep(130 * time.Millisecond)
-						}
-						run.Crash()
-					}
-					feed.End()
-					if _, err := w.Run(); err != nil {
-						t.Fatal(err)
-					}
-					var parts [][2]int
-					for i := 0; i < n; i += 100 {
-						parts = append(parts, [2]int{i, 100})
-					}
-					if mode == "exactly_once" {
-						equal(t, sorted(w.Target("out").Values()), wantClicks(parts...))
-					} else if got, want := len(w.Target("out").Values()), len(wantClicks(parts...)); got < want {
-						t.Errorf("%d windows, want at least %d", got, want)
-					}
-				})
-			})
+	tests := []struct {
+		name     string
+		settings string
+		steps    []int
+	}{
+		{"in memory, up and down", "", []int{1, 4, 2, 3}},
+		{"in memory, more subtasks than key groups", "", []int{4, 1, 0, 2}},
+		{"in memory, at the same", "", []int{2, 2}},
+		{"at least once", "mode: at_least_once", []int{4, 1, 0, 2}},
+		{"on disk", "state: {backend: disk, dir: DIR}", []int{2, 2, 3, 0, 1}},
+		{"on disk, all of it each time", "state: {backend: disk, dir: DIR}, incremental: false", []int{2, 2, 3}},
+		{"several checkpoints at once", "state: {backend: disk, dir: DIR}, max_concurrent: 4, retained: 1", []int{2, 2, 3}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			settings := strings.Replace(tt.settings, "DIR", strconv.Quote(t.TempDir()), 1)
+			synctest.Test(t, func(t *testing.T) { surviveCrashes(t, settings, tt.steps) })
+		})
+	}
+}
+
+// surviveCrashes crashes a pipeline with the given checkpoint settings, and goes on
+// at one parallelism after the other.
+func surviveCrashes(t *testing.T, settings string, parallelism []int) {
+	w := pipelinetest.New(t, counting)
+	feed := w.Feed("in", 4)
+	n := 0
+	var parts [][2]int
+	for _, p := range parallelism {
+		yaml := at(p, counting)
+		if settings != "" {
+			yaml = strings.Replace(yaml, "interval", settings+", interval", 1)
 		}
+		w.Redefine(yaml)
+		run := w.Start()
+		for range 4 {
+			clicks(feed, 4, n, 100)
+			parts = append(parts, [2]int{n, 100})
+			n += 100
+			time.Sleep(130 * time.Millisecond)
+		}
+		run.Crash()
+	}
+	feed.End()
+	if _, err := w.Run(); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := sorted(w.Target("out").Values()), wantClicks(parts...); !strings.Contains(settings, "at_least_once") {
+		equal(t, got, want)
+	} else if len(got) < len(want) {
+		t.Errorf("%d windows, want at least %d", len(got), len(want))
 	}
 }
 

@@ -71,7 +71,8 @@ func (p *prepared) writeState(ctx context.Context, a *attempt, files connectors.
 		return nil
 	}
 	node := p.keyed.node
-	pieces, err := p.snapshot.Write(ctx, files, state.Form{Compression: a.plan.Spec.Checkpoint.Compression})
+	cp := &a.plan.Spec.Checkpoint
+	pieces, err := p.snapshot.Write(ctx, files, state.Form{Compression: cp.Compression, Neutral: !cp.Increments()})
 	if err != nil {
 		return fmt.Errorf("state of step %s: %w", node.spec.Name, err)
 	}

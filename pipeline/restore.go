@@ -245,7 +245,7 @@ func (r *runner) fits(m *checkpoint.Metadata, byUser bool) error {
 		} else if kind != op.Kind {
 			return connectors.Permanent(fmt.Errorf("%s is a %s in the checkpoint and a %s in the file: its state does not fit; give the new one another name or uid", op.UID, op.Kind, kind))
 		} else if node := keyed[op.UID]; node != nil {
-			if err := node.definitionFits(op); err != nil {
+			if err := errors.Join(node.definitionFits(op), backendFits(op, spec.Checkpoint.State.Backend)); err != nil {
 				return err
 			}
 		}

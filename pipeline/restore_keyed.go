@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"runtime"
+	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -13,6 +16,7 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 	"github.com/sluice-etl/sluice/pipeline/state"
+	"github.com/sluice-etl/sluice/pipeline/state/disk"
 )
 
 // keyedState is what a subtask of a keyed step notes in a checkpoint beside its
@@ -54,6 +58,17 @@ func (n *keyedNode) definitionFits(op *checkpoint.Operator) error {
 	return nil
 }
 
+// backendFits refuses state that only the other backend reads.
+func backendFits(op *checkpoint.Operator, backend string) error {
+	for i := range op.KeyGroups {
+		if op.KeyGroups[i].Format != "" && backend != spec.DiskState {
+			return connectors.Permanent(fmt.Errorf("the state of step %s is in files of the backend disk, which %s does not read: "+
+				"go on with checkpoint.state.backend: disk; with checkpoint.incremental: false its next checkpoint is one that every backend reads", op.UID, backend))
+		}
+	}
+	return nil
+}
+
 // keyedSteps are the chains that begin with a keyed step.
 func (p *Plan) keyedSteps() []*chain {
 	var out []*chain
@@ -75,6 +90,9 @@ type restoredState struct {
 // loadState opens the state of all keyed steps, at once for as many tasks as there
 // are processors, and lets the steps begin.
 func (a *attempt) loadState(ctx context.Context, from restoredState) error {
+	if err := a.takeWorkdir(); err != nil {
+		return err
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, t := range a.tasks {
@@ -143,11 +161,28 @@ func (k *keyedTask) restoreWatermarks(op *checkpoint.Operator, first, last int) 
 	return nil
 }
 
-// openStore opens the state of one subtask in the backend of the file.
+// openStore opens the state of one subtask in the backend of the file. Where it owns
+// no key group there is nothing to keep on disk.
 func (a *attempt) openStore(ctx context.Context, t *task, opts state.Options) (state.Store, error) {
-	cfg := &a.plan.Spec.Checkpoint.State
-	if cfg.Backend != spec.DiskState {
+	if a.workdir == nil || opts.Last < opts.First {
 		return state.OpenMemory(ctx, opts)
 	}
-	return nil, fmt.Errorf("the backend %s is not there", cfg.Backend)
+	opts.Dir = filepath.Join(a.workdir.path, t.keyed.node.spec.UID, strconv.Itoa(t.subtask))
+	owners := min(a.parallelism, opts.Groups) * len(a.plan.keyedSteps())
+	opts.Memory = a.plan.Spec.Checkpoint.State.Budget() / int64(owners)
+	return disk.Open(ctx, opts)
+}
+
+// takeWorkdir takes the directory that the disk backend works in.
+func (a *attempt) takeWorkdir() (err error) {
+	p := a.plan.Spec
+	if p.Checkpoint.State.Backend != spec.DiskState || len(a.plan.keyedSteps()) == 0 {
+		return nil
+	}
+	base := p.Checkpoint.State.Dir
+	if base == "" {
+		base = filepath.Join(os.TempDir(), "sluice-state")
+	}
+	a.workdir, err = openWorkdir(filepath.Join(base, p.Name))
+	return err
 }

@@ -153,7 +153,8 @@ func newRunner(opts Options) (*runner, error) {
 		return nil, connectors.Permanent(err)
 	}
 	store, err := checkpoint.NewStore(fs, spec.Name, checkpoint.StoreOptions{
-		Retained: spec.Checkpoint.Retained, Log: log, Failpoint: opts.Failpoint,
+		// State of checkpoints under way can be in files of as many complete ones.
+		Retained: max(spec.Checkpoint.Retained, spec.Checkpoint.MaxConcurrent), Log: log, Failpoint: opts.Failpoint,
 	})
 	if err != nil {
 		return nil, connectors.Permanent(err)
