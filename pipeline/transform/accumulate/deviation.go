@@ -312,12 +312,12 @@ func distances(n int64, sum, squares []byte, low int) (mean, dist *big.Float) {
 	d := new(big.Int).Mul(q, count)
 	d.Lsh(d, uint(low-2*unit)) // in units of the square of that of the sum
 	d.Sub(d, new(big.Int).Mul(s, s))
-	real := new(big.Float).SetPrec(devPrecision).SetInt(count)
+	by := new(big.Float).SetPrec(devPrecision).SetInt(count)
 	mean = new(big.Float).SetPrec(devPrecision).SetInt(s)
 	mean.SetMantExp(mean, unit)
 	dist = new(big.Float).SetPrec(devPrecision).SetInt(d)
 	dist.SetMantExp(dist, 2*unit)
-	return mean.Quo(mean, real), dist.Quo(dist, real)
+	return mean.Quo(mean, by), dist.Quo(dist, by)
 }
 
 // root is the root of dist / n.

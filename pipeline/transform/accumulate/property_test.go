@@ -152,7 +152,7 @@ func TestResultsDoNotHangOnOrderNorOnHowRecordsAreDivided(t *testing.T) {
 		t.Run(s.name(), func(t *testing.T) {
 			f := s.make(t)
 			rapid.Check(t, func(r *rapid.T) {
-				list := someRows(r, s.draw(), 40)
+				list := someRows(r, s.draw(), 25)
 				whole := add(t, f, empty(f), list)
 				shuffled := rapid.Permutation(list).Draw(r, "order")
 				parts := make([][]byte, rapid.IntRange(1, 4).Draw(r, "parts"))
@@ -193,7 +193,7 @@ func TestTakingBackGivesWhatWasThereWithout(t *testing.T) {
 		t.Run(s.name(), func(t *testing.T) {
 			f := s.make(t)
 			rapid.Check(t, func(r *rapid.T) {
-				stay, go1, go2 := someRows(r, s.draw(), 20), someRows(r, s.draw(), 30), someRows(r, s.draw(), 30)
+				stay, go1, go2 := someRows(r, s.draw(), 20), someRows(r, s.draw(), 25), someRows(r, s.draw(), 5)
 				want := result(f, add(t, f, empty(f), stay))
 				b := add(t, f, empty(f), go1)
 				b = add(t, f, b, stay)
@@ -427,8 +427,8 @@ func TestDeviationsEqualThoseOfRationalNumbers(t *testing.T) {
 		n := new(big.Rat).SetInt64(int64(len(values)))
 		squares.Sub(squares, sum.Quo(sum.Mul(sum, sum), n))
 		squares.Quo(squares, n.Sub(n, big.NewRat(1, 1)))
-		real := new(big.Float).SetPrec(300).SetRat(squares)
-		want, _ := real.Sqrt(real).Float64()
+		exact := new(big.Float).SetPrec(300).SetRat(squares)
+		want, _ := exact.Sqrt(exact).Float64()
 		var a connectors.Arena
 		got, err := f.Result(b, &a)
 		if err != nil || math.Abs(got.Float()-want) > want*1e-9 {

@@ -383,7 +383,7 @@ func (f *total) Result(b []byte, arena *connectors.Arena) (connectors.Value, err
 }
 
 func (f *total) decimal(sum wide, scale int, n int64, arena *connectors.Arena) (v connectors.Value, err error) {
-	ok := false
+	var ok bool
 	if f.mean {
 		v, ok = quotient(sum, scale, n, arena)
 	} else {

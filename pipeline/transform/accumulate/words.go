@@ -153,12 +153,11 @@ func ratio(window, whole wide, n int64) float64 {
 	var x [wideWords + below]uint64
 	copy(x[below:], whole[:])
 	c, ext := uint64(0), uint64(int64(window[wideWords-1])>>63)
-	for i := 2; i < len(x); i++ {
-		w := ext
-		if i-2 < wideWords {
-			w = window[i-2]
-		}
-		x[i], c = bits.Add64(x[i], w, c)
+	for i, w := range window {
+		x[2+i], c = bits.Add64(x[2+i], w, c)
+	}
+	for i := 2 + wideWords; i < len(x); i++ {
+		x[i], c = bits.Add64(x[i], ext, c)
 	}
 	minus := int64(x[len(x)-1]) < 0
 	if minus {
