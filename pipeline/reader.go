@@ -3,7 +3,6 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
@@ -27,7 +26,7 @@ func newSourceReader(s *sourceRun, env connectors.ReaderEnv, splits []connectors
 	}
 	w := s.node.spec.Watermark
 	if !s.node.timed && !w.Written {
-		w.MaxFuture = math.MaxInt64 // nothing goes by event time
+		w.MaxFuture = untimed
 	}
 	sr := &sourceReader{source: s, reader: r, clock: newSourceClock(s.node.spec.Name, w, r, clocks, s.node.scope)}
 	sr.take(splits, time.Now())

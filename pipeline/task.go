@@ -223,9 +223,10 @@ func (t *task) control(ctx context.Context) error {
 }
 
 // tellTime tells the receivers how far event time has come in the source's splits.
-// The end of time is told once the reader says that it is at its end.
+// The end of time is told once the reader says that it is at its end. After a stop
+// nothing moves any more.
 func (t *task) tellTime() {
-	if t.reader.ended {
+	if t.reader.ended || t.reader.stopped {
 		return
 	}
 	watermark, idle := t.reader.clock.current()
@@ -433,7 +434,7 @@ func (t *task) handOn(ctx context.Context, b *connectors.Batch, rows []uint16, e
 	now := rows[:n:n]
 	if n > 0 {
 		now = t.reader.clock.observe(b.Split, b, now, time.Now(), func(row uint16, reason string) {
-			e := recordError(b, row, t.chain.name, "timestamp", reason)
+			e := recordError(b, row, t.chain.name, "future", reason)
 			t.refused = append(t.refused, refusal{row, e})
 		})
 		if _, idle := t.reader.clock.current(); t.told.idle && !idle {

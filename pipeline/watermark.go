@@ -17,8 +17,8 @@ const (
 	shownEvery = 100 * time.Millisecond
 )
 
-// untimed is the MaxFuture of a source that nothing goes by the event time of: any
-// time will do.
+// untimed is the MaxFuture of a source that nothing goes by the event time of. Any
+// time will do then, and brokers are not asked for the ends of quiet partitions.
 const untimed = time.Duration(math.MaxInt64)
 
 // sourceClock is the event time of one source's task, see eventClock.
@@ -69,8 +69,9 @@ func newSourceClock(source string, w spec.Watermark, r connectors.Reader, group 
 	}
 	if w.MaxFuture == untimed {
 		c.maxFuture = math.MaxInt64
+	} else {
+		c.progressOf, _ = r.(connectors.Progress)
 	}
-	c.progressOf, _ = r.(connectors.Progress)
 	c.pauser, _ = r.(connectors.Pauser)
 	c.share.idle.Store(true)
 	group.join(&c.share)
