@@ -205,42 +205,52 @@ func TestStateOfAnotherDefinitionIsRefused(t *testing.T) {
 }
 
 func TestANewJobGoesOnFromItsOwnCopyOfTheState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := pipelinetest.New(t, at(2, counting))
-		feed := w.Feed("in", 2)
-		clicks(feed, 2, 0, 100)
-		p := w.Start()
-		time.Sleep(time.Second)
-		s, err := p.Stop()
-		if err != nil {
+	for _, backend := range []string{"memory", "disk"} {
+		t.Run(backend, func(t *testing.T) {
+			yaml := counting
+			if backend == "disk" {
+				yaml = strings.Replace(yaml, "interval", fmt.Sprintf("state: {backend: disk, dir: %q}, interval", t.TempDir()), 1)
+			}
+			synctest.Test(t, func(t *testing.T) { copyState(t, yaml) })
+		})
+	}
+}
+
+func copyState(t *testing.T, yaml string) {
+	w := pipelinetest.New(t, at(2, yaml))
+	feed := w.Feed("in", 2)
+	clicks(feed, 2, 0, 100)
+	p := w.Start()
+	time.Sleep(time.Second)
+	s, err := p.Stop()
+	if err != nil {
+		t.Fatal(err)
+	}
+	clicks(feed, 2, 100, 50)
+	old := newest(t, w, s.Job)
+	for _, parallelism := range []int{2, 3, 1} {
+		w.Redefine(at(parallelism, yaml))
+		w.Options.From = old
+		run := w.Start()
+		time.Sleep(10 * time.Millisecond) // it has a first checkpoint and no other yet
+		if err := w.Storage().RemoveAll(t.Context(), "counting/"+s.Job); err != nil {
 			t.Fatal(err)
 		}
-		clicks(feed, 2, 100, 50)
-		old := newest(t, w, s.Job)
-		for _, parallelism := range []int{3, 1} {
-			w.Redefine(at(parallelism, counting))
-			w.Options.From = old
-			run := w.Start()
-			time.Sleep(10 * time.Millisecond) // it has a first checkpoint and no other yet
-			if err := w.Storage().RemoveAll(t.Context(), "counting/"+s.Job); err != nil {
-				t.Fatal(err)
-			}
-			run.Crash()
-			w.Options.From = ""
-			run = w.Start()
-			time.Sleep(time.Second)
-			if s, err = run.Stop(); err != nil {
-				t.Fatal(err)
-			}
-			old = newest(t, w, s.Job)
-		}
-		feed.End()
+		run.Crash()
 		w.Options.From = ""
-		if _, err := w.Run(); err != nil {
+		run = w.Start()
+		time.Sleep(time.Second)
+		if s, err = run.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		equal(t, sorted(w.Target("out").Values()), wantClicks([2]int{0, 100}, [2]int{100, 50}))
-	})
+		old = newest(t, w, s.Job)
+	}
+	feed.End()
+	w.Options.From = ""
+	if _, err := w.Run(); err != nil {
+		t.Fatal(err)
+	}
+	equal(t, sorted(w.Target("out").Values()), wantClicks([2]int{0, 100}, [2]int{100, 50}))
 }
 
 // newest is the path of a job's newest checkpoint.

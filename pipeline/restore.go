@@ -368,7 +368,7 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 		// What a new job goes on from is its own copy by now.
 		from = restoredState{meta: m, files: job.Files(m.Number), reuse: true}
 	}
-	if err := a.loadState(ctx, from); err != nil {
+	if err := r.loadState(ctx, a, from); err != nil {
 		return Failed, err
 	}
 	if err := a.openReaders(); err != nil {
@@ -390,6 +390,18 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 		return Finished, job.End(ctx, checkpoint.Ended{How: checkpoint.Finished})
 	}
 	return Stopped, nil
+}
+
+// loadState lets keyed steps begin on what was restored. It gives up when the pipeline
+// is asked to stop.
+func (r *runner) loadState(ctx context.Context, a *attempt, from restoredState) error {
+	ctx, release := r.untilStop(ctx)
+	defer release()
+	err := a.loadState(ctx, from)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
 }
 
 // firstCheckpoint writes down where a new job begins, or where a job begins with
