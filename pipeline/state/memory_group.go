@@ -1,6 +1,7 @@
 package state
 
 import (
+	"encoding/binary"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -94,14 +95,42 @@ func (g *memGroup) find(tag uint32, key []byte) (p *memPage, off int, s *segment
 	}
 }
 
-// get gives the value of a key.
-func (g *memGroup) get(k Key) ([]byte, bool) {
-	p, off, _, _ := g.find(uint32(k.Hash>>32), k.Bytes)
-	if p == nil {
-		return nil, false
+// look is find for what is done with each record: few steps, so that the processor works
+// at several records while it waits for memory.
+func (g *memGroup) look(k Key) (p *memPage, value []byte) {
+	tag := uint32(k.Hash >> 32)
+	s := g.index.segment(tag)
+	words := s.words
+	mask := len(words) - 1
+	for i := s.home(tag); i < len(words); i = (i + 1) & mask {
+		w := words[i]
+		if uint32(w>>32) != tag {
+			if w == 0 {
+				return nil, nil
+			}
+			continue
+		}
+		ref := uint32(w) - 1
+		page := pageOf(ref)
+		if page >= len(g.pages) { // a free word, where the tag is 0
+			return nil, nil
+		}
+		p = &g.pages[page]
+		if p.class == largeClass {
+			key, value, _ := p.entry(0)
+			if string(key) == string(k.Bytes) {
+				return p, value
+			}
+			continue
+		}
+		b := p.buf[offOf(ref):]
+		head := binary.LittleEndian.Uint32(b)
+		start, size := int(head&0xFFFF)+slotHead, int(head>>16)
+		if start-slotHead == len(k.Bytes) && string(b[slotHead:start]) == string(k.Bytes) {
+			return p, b[start : start+size : start+size]
+		}
 	}
-	_, value, _ := p.entry(off)
-	return value, true
+	return nil, nil
 }
 
 // add adds a key that is not there, with a value of that size that holds anything.

@@ -33,16 +33,16 @@ const (
 // share its memory.
 type memPage struct {
 	buf   []byte
+	epoch uint32 // of the store, when buf was last known not to be shared
+	class uint8
+	slot  uint16        // bytes of a slot
 	refs  *atomic.Int32 // of those who share buf
-	epoch uint32        // of the store, when buf was last known not to be shared
 	// prev and next are the neighbours, +1, among the pages of the size that have room.
 	prev, next uint32
-	slot       uint16 // bytes of a slot
 	slots      uint16 // how many there are
 	used       uint16 // how many were ever in use: none behind them
 	live       uint16 // how many hold an entry
 	free       uint16 // the first free one among the used, +1
-	class      uint8
 }
 
 // memClass is what a group knows of its pages of one size.
@@ -234,7 +234,7 @@ func (g *memGroup) number(s *Memory) (int, bool) {
 		g.vacant = g.vacant[:n-1]
 		return int(no), true
 	}
-	if len(g.pages) == maxPages {
+	if len(g.pages) == maxPages-1 { // the last number is never one, see look
 		s.fail(fmt.Errorf("add to a table in memory: a key group holds %d pages and can hold no more; raise max_parallelism or use the disk backend", maxPages))
 		return 0, false
 	}

@@ -1,6 +1,7 @@
 package state
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"unsafe"
@@ -10,21 +11,35 @@ import (
 // counts them, so that a process with a large state does not let its heap grow to twice
 // that before it collects, and pages that go are given back at once.
 const (
-	pageSize  = 64 << 10
-	chunkSize = 1 << 20 // pages are mapped this many bytes at a time
-	sparePage = 32      // pages that are kept for reuse, and 1/8 of those in use
+	pageSize = 64 << 10
+	// Pages are mapped in chunks. Those of a state that has grown large are made of huge
+	// pages of the system, where it has them: otherwise an update spends more time on
+	// finding its memory than on fetching it.
+	chunkSize = 1 << 20
+	fewChunks = 8 // from here on they are large ones
+	hugeChunk = 8 << 20
+	hugePage  = 2 << 20
+	// keptPages are kept for reuse, and 1/8 of those in use: the system may have others.
+	keptPages = 32
 )
 
 // pagePool hands out pages of pageSize bytes. It is safe for concurrent use. The
 // store and each of its snapshots hold it: the last one unmaps its memory.
 type pagePool struct {
 	mu     sync.Mutex
-	chunks [][]byte
+	chunks []*chunk // by their addresses
 	spare  [][]byte // not in use
 	cold   [][]byte // not in use, and the system has taken the memory back
 	inUse  int
 	users  int
 	bytes  atomic.Int64 // in use, in and outside of the Go heap
+}
+
+// chunk is a mapping.
+type chunk struct {
+	mapped []byte
+	pages  []byte // the part that is in use
+	huge   bool   // it may have huge pages
 }
 
 func newPagePool() *pagePool { return &pagePool{users: 1} }
@@ -49,11 +64,31 @@ func (p *pagePool) get() []byte {
 }
 
 func (p *pagePool) grow() {
-	chunk := mapMemory(chunkSize)
-	p.chunks = append(p.chunks, chunk)
-	for off := chunkSize - pageSize; off >= 0; off -= pageSize {
-		p.cold = append(p.cold, chunk[off:off+pageSize:off+pageSize])
+	c := &chunk{}
+	if c.huge = len(p.chunks) >= fewChunks; c.huge {
+		c.mapped = mapMemory(hugeChunk)
+		c.pages = hugeMemory(c.mapped)
+	} else {
+		c.mapped = mapMemory(chunkSize)
+		c.pages = c.mapped
 	}
+	i, _ := slices.BinarySearchFunc(p.chunks, c.start(), compareChunk)
+	p.chunks = slices.Insert(p.chunks, i, c)
+	for off := len(c.pages) - pageSize; off >= 0; off -= pageSize {
+		p.cold = append(p.cold, c.pages[off:off+pageSize:off+pageSize])
+	}
+}
+
+func (c *chunk) start() uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(c.pages))) }
+
+func compareChunk(c *chunk, at uintptr) int {
+	switch start := c.start(); {
+	case start+uintptr(len(c.pages)) <= at:
+		return -1
+	case start > at:
+		return 1
+	}
+	return 0
 }
 
 // put takes a page back.
@@ -62,9 +97,16 @@ func (p *pagePool) put(page []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.inUse--
-	if len(p.spare) < sparePage+p.inUse/8 {
+	if len(p.spare) < keptPages+p.inUse/8 {
 		p.spare = append(p.spare, page)
 		return
+	}
+	at := uintptr(unsafe.Pointer(unsafe.SliceData(page)))
+	if i, ok := slices.BinarySearchFunc(p.chunks, at, compareChunk); ok && p.chunks[i].huge {
+		// The system makes huge pages out of others that are partly there: it would take
+		// back what it is given here.
+		p.chunks[i].huge = false
+		ordinaryMemory(p.chunks[i].pages)
 	}
 	discardMemory(page)
 	p.cold = append(p.cold, page)
@@ -84,7 +126,7 @@ func (p *pagePool) leave() {
 		return
 	}
 	for _, c := range p.chunks {
-		unmapMemory(c)
+		unmapMemory(c.mapped)
 	}
 	p.chunks, p.spare, p.cold = nil, nil, nil
 }

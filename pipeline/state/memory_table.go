@@ -105,11 +105,28 @@ func (t *memTable) Get(ns int64, k Key) ([]byte, bool) {
 	if g == nil {
 		return nil, false
 	}
-	return g.get(k)
+	p, value := g.look(k)
+	return value, p != nil
 }
 
 // Upsert implements Table.
 func (t *memTable) Upsert(ns int64, k Key, size int) (value []byte, fresh bool) {
+	if n := t.last; n != nil && n.ns == ns {
+		g := n.one
+		if i := uint(k.Group - t.store.first); i < uint(len(n.split)) {
+			g = n.split[i]
+		}
+		if epoch := t.store.epoch; g != nil && g.epoch == epoch {
+			if p, value := g.look(k); p != nil && p.epoch == epoch && len(value) == size {
+				return value, false
+			}
+		}
+	}
+	return t.upsert(ns, k, size)
+}
+
+// upsert is all of Upsert that is not said in a few words.
+func (t *memTable) upsert(ns int64, k Key, size int) (value []byte, fresh bool) {
 	n, g := t.open(ns, k)
 	if g == nil {
 		return make([]byte, size), true
@@ -138,11 +155,14 @@ func (t *memTable) Put(ns int64, k Key, value []byte) {
 		return
 	}
 	s := t.store
+	if p, old := g.look(k); p != nil && p.epoch == s.epoch && len(old) == len(value) {
+		copy(old, value)
+		return
+	}
 	p, off, seg, i := g.find(uint32(k.Hash>>32), k.Bytes)
 	if p != nil && p.epoch == s.epoch {
 		if key, _, capacity := p.entry(off); len(value) <= capacity && !wasteful(len(value)+len(key), capacity+len(key)) {
-			// In its place: copy can do with a value that is borrowed from it.
-			copy(p.cut(off, len(value)), value)
+			copy(p.cut(off, len(value)), value) // value may be borrowed from the same place
 			return
 		}
 	}
