@@ -247,12 +247,15 @@ func (b *aggregateBuilder) call(_ int, call *expr.AggregateCall) (expr.Ref, erro
 		if _, option := p.Constant(); option && i > 0 {
 			break
 		}
+		if call.If != nil {
+			p = expr.When(call.If, p)
+		}
 		slot := b.env.Carry(0, p)
 		c.near = c.near && (i == 0 || slot == c.args[i-1]+1)
 		c.args = append(c.args, slot)
 	}
-	if call.If != nil {
-		c.cond = b.env.Carry(0, call.If)
+	if call.If != nil && len(c.args) == 0 {
+		c.cond = b.env.Carry(0, call.If) // others count no record of which an argument is null
 	}
 	b.known[same] = len(s.calls)
 	s.calls = append(s.calls, c)

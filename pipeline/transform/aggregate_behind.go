@@ -1,6 +1,8 @@
 package transform
 
 import (
+	"cmp"
+	"context"
 	"encoding/binary"
 	"iter"
 	"math"
@@ -66,29 +68,43 @@ func (r *aggregateSliding) takeBehind(at int, take func(j int, loose []byte)) (e
 }
 
 // foldBehind moves the panes of value into the ring of their key.
-func (r *aggregateSliding) foldBehind(k state.Key, value []byte, end int64) error {
+func (r *aggregateSliding) foldBehind(ctx context.Context, k state.Key, value []byte, end int64) error {
 	for at := 0; at < len(value); {
 		pane := get64(value, at)
 		r.sum = append(r.sum[:0], value[at+paneStates:at+r.entry]...)
 		if err := r.into(k, pane, r.sum, end); err != nil {
 			return err
 		}
-		var failed error
+		var refused, failed error
 		at = r.takeBehind(at, func(j int, loose []byte) {
 			old, _ := r.tables[j].Get(pane, k)
-			next, err := r.calls[r.loose[j]].fn.Merge(append(r.news[j][:0], old...), loose)
-			if err != nil {
-				failed = r.mergeError(err)
-				return
-			}
-			r.news[j] = next
-			r.tables[j].Put(pane, k, next)
+			r.news[j] = append(r.news[j][:0], old...)
+			no, err := r.mergeLoose(j, loose)
+			refused, failed = cmp.Or(refused, no), cmp.Or(failed, err)
+			r.tables[j].Put(pane, k, r.news[j])
 		})
 		if failed != nil {
 			return failed
 		}
+		if refused != nil {
+			if err := r.lost(ctx, k, end, refused); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// lost hands late rows to on_error, as one row, that a function has no room for.
+func (r *aggregateSliding) lost(ctx context.Context, k state.Key, end int64, reason error) error {
+	if r.out.full(1) {
+		if err := r.out.flush(ctx); err != nil {
+			return err
+		}
+	}
+	n := r.out.add(end - 1)
+	r.out.refuse(n, "", reason)
+	return r.head(n, k, end-r.window.Size, end)
 }
 
 // closedGroups remembers, by key group, up to which end windows were closed, so that

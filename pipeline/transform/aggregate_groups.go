@@ -74,7 +74,7 @@ func (r *aggregateGroups) count(ctx context.Context, b *connectors.Batch, row ui
 			return nil
 		}
 	}
-	if len(r.loose) > 0 && !r.prepare(0, k, b, row, retract) {
+	if len(r.loose) > 0 && !r.prepare(0, k, b, row, retract, copied) {
 		return nil
 	}
 	value, fresh := r.table.Upsert(0, k, headSize+r.size)
@@ -107,20 +107,24 @@ func (r *aggregateGroups) count(ctx context.Context, b *connectors.Batch, row ui
 	if r.ttl != nil {
 		r.ttl.Touch(k, value[headStamp:headStamp+state.StampSize], fresh, now)
 	}
+	if rows > 0 && len(r.loose) > 0 && !r.store(0, k, b, row, retract) {
+		step := int64(1)
+		if !retract {
+			step = -1
+		}
+		r.undo(0, k, headSize, step)
+		return nil
+	}
 	return r.settle(ctx, k, rows)
 }
 
-// settle ends the count of a row: it stores what is beside the value, and closes
-// what is full or empty.
+// settle closes a group that is full or empty.
 func (r *aggregateGroups) settle(ctx context.Context, k state.Key, rows uint64) error {
-	if rows > 0 {
-		r.store(0, k)
-	} else {
-		r.clearLoose(0, k)
-	}
 	switch {
 	case rows == 0 && r.changes == nil:
-		r.table.Delete(0, k)
+		r.remove(0, k)
+	case rows == 0:
+		r.clearLoose(0, k)
 	case r.window.Kind == CountWindow && rows >= uint64(r.window.Count):
 		k = ownKey(k, &r.key)
 		if err := r.give(ctx, k); err != nil {

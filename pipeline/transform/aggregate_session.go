@@ -107,17 +107,28 @@ func (r *aggregateSession) count(b *connectors.Batch, row uint16, t int64, k sta
 	}
 	part := r.value[at : at+r.entry]
 	anchor := get64(part, sessionAnchor)
-	if !r.prepare(anchor, k, b, row, false) || !r.add(part[sessionStates:], b, row, false) {
+	most := copied
+	if n == 2 {
+		most = math.MaxInt
+	}
+	if !r.prepare(anchor, k, b, row, false, most) || !r.add(part[sessionStates:], b, row, false) {
 		return nil
 	}
 	r.extend(part, t)
 	if n == 2 {
-		if err := r.absorb(part, r.value[at+r.entry:at+2*r.entry], k); err != nil {
+		refused, err := r.absorb(part, r.value[at+r.entry:at+2*r.entry], k)
+		if refused != nil {
+			r.faults = append(r.faults, aggregateFault{row, "", refused})
+		}
+		if refused != nil || err != nil {
 			return err
 		}
+		r.clearLoose(get64(r.value, at+r.entry+sessionAnchor), k)
 		r.value = slices.Delete(r.value, at+r.entry, at+2*r.entry)
 	}
-	r.store(anchor, k)
+	if !r.store(anchor, k, b, row, false) {
+		return nil
+	}
 	r.arm(k, r.value)
 	r.table.Put(0, k, r.value)
 	return nil
@@ -158,23 +169,17 @@ func (r *aggregateSession) extend(part []byte, t int64) {
 }
 
 // absorb makes other, a part behind it, part of part. The loose states of part are in
-// news, and those of other go.
-func (r *aggregateSession) absorb(part, other []byte, k state.Key) error {
-	if err := r.merge(part[sessionStates:], other[sessionStates:]); err != nil {
-		return err
-	}
+// news; those of other stay where they are.
+func (r *aggregateSession) absorb(part, other []byte, k state.Key) (refused, failed error) {
 	ns := get64(other, sessionAnchor)
-	for j, i := range r.loose {
+	for j := range r.loose {
 		more, _ := r.tables[j].Get(ns, k)
-		next, err := r.calls[i].fn.Merge(r.news[j], more)
-		if err != nil {
-			return r.mergeError(err)
+		if refused, failed = r.mergeLoose(j, more); refused != nil || failed != nil {
+			return refused, failed
 		}
-		r.news[j] = next
-		r.tables[j].Delete(ns, k)
 	}
 	put64(part, sessionEnd, max(get64(part, sessionEnd), get64(other, sessionEnd)))
-	return nil
+	return nil, r.merge(part[sessionStates:], other[sessionStates:])
 }
 
 // piece is the first session of a value: the length of its parts, its window, and the
@@ -267,24 +272,42 @@ func (r *aggregateSession) give(ctx context.Context, k state.Key, parts []byte, 
 			return err
 		}
 	}
-	first, ns := parts[:r.entry], get64(parts, sessionAnchor)
-	if len(parts) > r.entry {
-		for j, t := range r.tables {
-			value, _ := t.Get(ns, k)
-			r.news[j] = append(r.news[j][:0], value...)
-		}
-		for at := r.entry; at < len(parts); at += r.entry {
-			if err := r.absorb(first, parts[at:at+r.entry], k); err != nil {
-				return err
-			}
-		}
-		r.store(ns, k)
-	}
 	n := r.out.add(end - 1)
 	if err := r.head(n, k, start, end); err != nil {
 		return err
 	}
+	first, ns := parts[:r.entry], get64(parts, sessionAnchor)
+	if len(parts) > r.entry {
+		if err := r.combine(n, parts, k); err != nil {
+			return err
+		}
+	}
 	r.results(n, first[sessionStates:], ns, k)
-	r.clearLoose(ns, k)
+	for at := 0; at < len(parts); at += r.entry {
+		r.clearLoose(get64(parts, at+sessionAnchor), k)
+	}
+	return nil
+}
+
+// combine makes all parts of a session its first.
+func (r *aggregateSession) combine(n uint16, parts []byte, k state.Key) error {
+	first, ns := parts[:r.entry], get64(parts, sessionAnchor)
+	for j, t := range r.tables {
+		value, _ := t.Get(ns, k)
+		r.news[j] = append(r.news[j][:0], value...)
+	}
+	for at := r.entry; at < len(parts); at += r.entry {
+		refused, err := r.absorb(first, parts[at:at+r.entry], k)
+		if err != nil {
+			return err
+		}
+		if refused != nil {
+			r.out.refuse(n, "", refused)
+			return nil
+		}
+	}
+	for j, t := range r.tables {
+		t.Put(ns, k, r.news[j])
+	}
 	return nil
 }

@@ -2,7 +2,6 @@ package transform
 
 import (
 	"context"
-	"encoding/binary"
 	"math"
 	"time"
 
@@ -14,8 +13,8 @@ import (
 // aggregateSliding aggregates by sliding windows. A row changes one pane only: the
 // states of panes are in a table whose namespaces are their ends. When a window
 // closes, its newest panes move into the rings of their keys: one value with all the
-// panes of a key, in order of their ends, so that what a window consists of is found
-// side by side, in one scan for all keys. States without a fixed size stay in the
+// panes of a key, so that what a window consists of is found side by side, in one scan
+// for all keys, see ringForm. States without a fixed size stay in the
 // namespaces of their panes.
 //
 // A row that is late for some of its windows only waits in the table behind, in the
@@ -36,13 +35,15 @@ type aggregateSliding struct {
 	first  int64 // no pane ends before that is not in rings
 	held   int64 // nothing is in behind for a window that ends before
 	live   bool  // there are rings
-	entry  int   // length of a pane in a ring
+	entry  int   // length of a pane in behind, without its loose states
+	form   ringForm
 	ends   []int64
 	key    []byte
 	value  []byte
 	buf    []byte
 	sum    []byte
-	dead   keyList
+	dead   keyList // rings to delete once a window is closed
+	turns  keyList // and those to turn
 }
 
 const (
@@ -56,6 +57,7 @@ func newAggregateSliding(s *aggregate, run KeyedRun) *aggregateSliding {
 		ring: run.Store.Table("rings"), behind: run.Store.Table("behind"), closed: newClosedGroups(run),
 		pane: math.MinInt64, now: math.MinInt64, done: math.MaxInt64, first: math.MinInt64, held: math.MinInt64, entry: paneStates + s.size,
 	}
+	r.form = ringForm{size: s.size, merge: r.merge}
 	r.ring.Scan(0, func(k state.Key, _ []byte) bool {
 		r.live = true
 		r.closed.see(k.Group)
@@ -100,7 +102,7 @@ func (r *aggregateSliding) windowAt(t int64) int64 {
 
 // count adds a row to its pane.
 func (r *aggregateSliding) count(b *connectors.Batch, row uint16, end int64, k state.Key) {
-	if len(r.loose) > 0 && !r.prepare(end, k, b, row, false) {
+	if len(r.loose) > 0 && !r.prepare(end, k, b, row, false, copied) {
 		return
 	}
 	value, fresh := r.table.Upsert(end, k, max(1, r.size))
@@ -110,7 +112,9 @@ func (r *aggregateSliding) count(b *connectors.Batch, row uint16, end int64, k s
 		}
 		return
 	}
-	r.store(end, k)
+	if len(r.loose) > 0 && !r.store(end, k, b, row, false) {
+		r.undo(end, k, 0, 0)
+	}
 }
 
 // Watermark implements KeyedInstance.
@@ -183,7 +187,7 @@ func (r *aggregateSliding) earliest(t state.Table) int64 {
 // closeWindow gives out the results of the window that ends at end, and lets go of
 // what is in no later one.
 func (r *aggregateSliding) closeWindow(ctx context.Context, end int64) error {
-	if err := r.fold(end); err != nil {
+	if err := r.fold(ctx, end); err != nil {
 		return err
 	}
 	r.done = end
@@ -194,6 +198,12 @@ func (r *aggregateSliding) closeWindow(ctx context.Context, end int64) error {
 		r.ring.Delete(0, k)
 	}
 	r.dead.reset()
+	for k := range r.turns.all() {
+		if err := r.turn(k, end); err != nil {
+			return err
+		}
+	}
+	r.turns.reset()
 	for _, t := range r.tables {
 		r.ends = t.Namespaces(r.ends[:0], math.MinInt64, end+r.window.Every-r.window.Size)
 		for _, pane := range r.ends {
@@ -203,7 +213,8 @@ func (r *aggregateSliding) closeWindow(ctx context.Context, end int64) error {
 	return nil
 }
 
-// give gives out a result for each ring that has panes in the window.
+// give gives out a result for each ring that has panes in the window, and notes which
+// of them are out of the next one, or turn for it.
 func (r *aggregateSliding) give(ctx context.Context, end int64) error {
 	r.live = false
 	var failed error
@@ -212,16 +223,20 @@ func (r *aggregateSliding) give(ctx context.Context, end int64) error {
 			r.value = append(r.value[:0], value...)
 			k, value = ownKey(k, &r.key), r.value
 		}
-		if get64(value, len(value)-r.entry) <= end+r.window.Every-r.window.Size {
+		first := r.form.since(value, end-r.window.Size)
+		switch next := r.form.since(value, end+r.window.Every-r.window.Size); {
+		case next == r.form.count(value):
 			r.dead.add(k)
-		} else {
+		case r.form.spent(value, next):
+			r.turns.add(k)
+			r.live = true
+		default:
 			r.live = true
 		}
-		value = r.since(value, end-r.window.Size)
-		if len(value) == 0 || end <= r.closed.until(k.Group) {
+		if first == r.form.count(value) || end <= r.closed.until(k.Group) {
 			return true
 		}
-		failed = r.row(ctx, k, value, end)
+		failed = r.row(ctx, k, value, first, end)
 		return failed == nil
 	})
 	if failed != nil {
@@ -230,25 +245,11 @@ func (r *aggregateSliding) give(ctx context.Context, end int64) error {
 	return r.out.flush(ctx)
 }
 
-// since is the panes of a ring that end after a time.
-func (r *aggregateSliding) since(ring []byte, t int64) []byte {
-	for len(ring) > 0 && get64(ring, paneEnd) <= t {
-		ring = ring[r.entry:]
-	}
-	return ring
-}
-
-// row makes the row of a key of which the window has these panes.
-func (r *aggregateSliding) row(ctx context.Context, k state.Key, panes []byte, end int64) error {
-	states := panes[paneStates:r.entry]
-	if len(panes) > r.entry && len(r.fixed) > 0 {
-		r.sum = append(r.sum[:0], states...)
-		states = r.sum
-		for at := r.entry; at < len(panes); at += r.entry {
-			if err := r.merge(states, panes[at+paneStates:at+r.entry]); err != nil {
-				return err
-			}
-		}
+// row makes the row of a key, of whose ring the window has the panes from first on.
+func (r *aggregateSliding) row(ctx context.Context, k state.Key, ring []byte, first int, end int64) error {
+	states, sum, err := r.form.total(r.sum, ring, first)
+	if r.sum = sum; err != nil {
+		return err
 	}
 	n := r.out.add(end - 1)
 	if err := r.head(n, k, end-r.window.Size, end); err != nil {
@@ -260,10 +261,15 @@ func (r *aggregateSliding) row(ctx context.Context, k state.Key, panes []byte, e
 		r.result(n, row, c, states[c.off:c.off+c.size:c.off+c.size], r.out.arena())
 	}
 	for j, i := range r.loose {
-		if err := r.gather(j, k, panes); err != nil {
+		refused, err := r.gather(j, k, ring, first)
+		switch {
+		case err != nil:
 			return err
+		case refused != nil:
+			r.out.refuse(n, r.calls[i].text, refused)
+		default:
+			r.result(n, row, &r.calls[i], r.news[j], r.out.arena())
 		}
-		r.result(n, row, &r.calls[i], r.news[j], r.out.arena())
 	}
 	if r.out.full(1) {
 		return r.out.flush(ctx)
@@ -271,28 +277,22 @@ func (r *aggregateSliding) row(ctx context.Context, k state.Key, panes []byte, e
 	return nil
 }
 
-// gather merges the states of a loose call of all panes into news.
-func (r *aggregateSliding) gather(j int, k state.Key, panes []byte) error {
+// gather merges the states of a loose call of the panes from first on into news.
+func (r *aggregateSliding) gather(j int, k state.Key, ring []byte, first int) (refused, failed error) {
 	r.news[j] = r.news[j][:0]
-	for at := 0; at < len(panes); at += r.entry {
-		value, ok := r.tables[j].Get(get64(panes, at), k)
-		switch {
-		case !ok:
-		case at == 0:
+	for i := first; i < r.form.count(ring) && refused == nil && failed == nil; i++ {
+		value, _ := r.tables[j].Get(r.form.end(ring, i), k)
+		if i == first {
 			r.news[j] = append(r.news[j], value...)
-		default:
-			next, err := r.calls[r.loose[j]].fn.Merge(r.news[j], value)
-			if err != nil {
-				return r.mergeError(err)
-			}
-			r.news[j] = next
+		} else {
+			refused, failed = r.mergeLoose(j, value)
 		}
 	}
-	return nil
+	return refused, failed
 }
 
 // fold moves what the window that ends at end has, and none before it had, into rings.
-func (r *aggregateSliding) fold(end int64) error {
+func (r *aggregateSliding) fold(ctx context.Context, end int64) error {
 	var failed error
 	for _, pane := range r.table.Namespaces(nil, math.MinInt64, end) {
 		r.table.Scan(pane, func(k state.Key, states []byte) bool {
@@ -308,7 +308,7 @@ func (r *aggregateSliding) fold(end int64) error {
 	for _, from := range r.behind.Namespaces(nil, math.MinInt64, end) {
 		r.behind.Scan(from, func(k state.Key, value []byte) bool {
 			r.value = append(r.value[:0], value...)
-			failed = r.foldBehind(ownKey(k, &r.key), r.value, end)
+			failed = r.foldBehind(ctx, ownKey(k, &r.key), r.value, end)
 			return failed == nil
 		})
 		if failed != nil {
@@ -319,33 +319,40 @@ func (r *aggregateSliding) fold(end int64) error {
 	return nil
 }
 
-// into puts a pane into the ring of its key. Panes that ended before the window that
-// ends at end began go, once they are half of the ring.
+// into puts a pane into the ring of its key. The panes that are out of the window that
+// ends at end go when the ring turns.
 func (r *aggregateSliding) into(k state.Key, pane int64, states []byte, end int64) error {
 	r.closed.see(k.Group)
+	ring, ok := r.ring.Get(0, k)
+	if !ok {
+		ring, _ = r.ring.Upsert(0, k, r.form.head()+r.form.entry())
+		return r.form.push(ring, pane, states)
+	}
+	var err error
+	switch first := r.form.since(ring, end-r.window.Size); {
+	case r.form.spent(ring, first):
+		r.buf, err = r.form.turn(r.buf[:0], ring, first)
+	case r.form.last(ring) < pane:
+		ring, _ = r.ring.Upsert(0, k, len(ring)+r.form.entry())
+		return r.form.push(ring, pane, states)
+	default:
+		r.buf = append(r.buf[:0], ring...)
+	}
+	if err == nil {
+		r.buf, err = r.form.add(r.buf, pane, states)
+	}
+	if err == nil {
+		r.ring.Put(0, k, r.buf)
+	}
+	return err
+}
+
+// turn makes the panes of a ring that are in the next window its front.
+func (r *aggregateSliding) turn(k state.Key, end int64) error {
 	ring, _ := r.ring.Get(0, k)
-	rest := r.since(ring, end-r.window.Size)
-	trim := len(ring) > 2*len(rest)
-	if !trim && (len(ring) == 0 || get64(ring, len(ring)-r.entry) < pane) {
-		r.buf = append(binary.LittleEndian.AppendUint64(r.buf[:0], uint64(pane)), states...)
-		r.ring.Append(0, k, r.buf)
-		return nil
+	var err error
+	if r.buf, err = r.form.turn(r.buf[:0], ring, r.form.since(ring, end+r.window.Every-r.window.Size)); err == nil {
+		r.ring.Put(0, k, r.buf)
 	}
-	r.buf = append(r.buf[:0], rest...)
-	at := len(r.buf)
-	for at > 0 && get64(r.buf, at-r.entry) >= pane {
-		at -= r.entry
-	}
-	if at < len(r.buf) && get64(r.buf, at) == pane {
-		if err := r.merge(r.buf[at+paneStates:at+r.entry], states); err != nil {
-			return err
-		}
-	} else {
-		r.buf = append(r.buf, make([]byte, r.entry)...)
-		copy(r.buf[at+r.entry:], r.buf[at:])
-		put64(r.buf, at, pane)
-		copy(r.buf[at+paneStates:], states)
-	}
-	r.ring.Put(0, k, r.buf)
-	return nil
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"unsafe"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/expr"
@@ -24,6 +25,7 @@ type aggregateRun struct {
 	args   []connectors.Value
 	backup []byte
 	news   [][]byte // new states of the loose calls, in their order
+	large  []bool   // those that are changed in place instead
 	faults []aggregateFault
 	late   []uint16
 }
@@ -36,7 +38,7 @@ type aggregateFault struct {
 }
 
 func newAggregateRun(s *aggregate, run KeyedRun) *aggregateRun {
-	r := &aggregateRun{aggregate: s, run: run, table: run.Store.Table("groups"), news: make([][]byte, len(s.loose))}
+	r := &aggregateRun{aggregate: s, run: run, table: run.Store.Table("groups"), news: make([][]byte, len(s.loose)), large: make([]bool, len(s.loose))}
 	for i := range s.loose {
 		r.tables = append(r.tables, run.Store.Table(fmt.Sprintf("call-%d", s.loose[i])))
 	}
@@ -62,7 +64,7 @@ func (r *aggregateRun) arguments(c *aggregateCall, slots []connectors.Value) []c
 // add adds a row to the states of fixed size, or takes it back. Where a function
 // refuses it, all states are as they were.
 func (r *aggregateRun) add(states []byte, b *connectors.Batch, row uint16, retract bool) bool {
-	if len(r.fixed) > 1 {
+	if len(r.calls) > 1 {
 		r.backup = append(r.backup[:0], states...)
 	}
 	at := int(row) * b.Stride
@@ -81,7 +83,7 @@ func (r *aggregateRun) add(states []byte, b *connectors.Batch, row uint16, retra
 			_, err = c.fn.Add(s, &r.in)
 		}
 		if err != nil {
-			if len(r.fixed) > 1 {
+			if len(r.calls) > 1 {
 				copy(states, r.backup)
 			}
 			r.refuse(row, c, err)
@@ -91,13 +93,20 @@ func (r *aggregateRun) add(states []byte, b *connectors.Batch, row uint16, retra
 	return true
 }
 
+// copied is the length up to which a loose state is copied to be changed.
+const copied = 4 << 10
+
 // prepare computes the new states of the loose calls, for store to put in place: so
-// a row that one of them refuses changes none. old is where a state is now.
-func (r *aggregateRun) prepare(ns int64, k state.Key, b *connectors.Batch, row uint16, retract bool) bool {
+// a row that one of them refuses changes none. Those longer than most are left to
+// store.
+func (r *aggregateRun) prepare(ns int64, k state.Key, b *connectors.Batch, row uint16, retract bool, most int) bool {
 	slots := b.Row(int(row))
 	r.in.Record = &b.Records[row]
 	for j, i := range r.loose {
 		old, _ := r.tables[j].Get(ns, k)
+		if r.large[j] = len(old) > most; r.large[j] {
+			continue
+		}
 		r.news[j] = append(r.news[j][:0], old...)
 		if !r.addLoose(j, &r.calls[i], slots, row, retract) {
 			return false
@@ -123,10 +132,45 @@ func (r *aggregateRun) addLoose(j int, c *aggregateCall, slots []connectors.Valu
 	return err == nil
 }
 
-// store puts the states that prepare computed in place.
-func (r *aggregateRun) store(ns int64, k state.Key) {
+// store changes the large states, and puts the others that prepare computed in place.
+// It reports whether all went well: a state that is large can be full. Where two are,
+// the one that is not has counted the row.
+func (r *aggregateRun) store(ns int64, k state.Key, b *connectors.Batch, row uint16, retract bool) bool {
+	for j, i := range r.loose {
+		if r.large[j] && !r.change(ns, k, j, &r.calls[i], b, row, retract) {
+			return false
+		}
+	}
 	for j, t := range r.tables {
-		t.Put(ns, k, r.news[j])
+		if !r.large[j] {
+			t.Put(ns, k, r.news[j])
+		}
+	}
+	return true
+}
+
+// change adds a row to the large state of a loose call, in place.
+func (r *aggregateRun) change(ns int64, k state.Key, j int, c *aggregateCall, b *connectors.Batch, row uint16, retract bool) bool {
+	old, _ := r.tables[j].Get(ns, k)
+	size := len(old)
+	value, _ := r.tables[j].Upsert(ns, k, size)
+	kept := r.news[j]
+	r.news[j] = value[:size:size]
+	ok := r.addLoose(j, c, b.Row(int(row)), row, retract)
+	if now := r.news[j]; ok && (len(now) != size || unsafe.SliceData(now) != unsafe.SliceData(value)) {
+		r.tables[j].Put(ns, k, now)
+	}
+	r.news[j] = kept
+	return ok
+}
+
+// undo takes the row back that add added last to the value of a group, and its number
+// of rows where there is a head.
+func (r *aggregateRun) undo(ns int64, k state.Key, head int, rows int64) {
+	value, _ := r.table.Upsert(ns, k, max(1, head+r.size))
+	copy(value[head:], r.backup)
+	if head > 0 {
+		put64(value, headRows, get64(value, headRows)+rows)
 	}
 }
 
@@ -208,6 +252,22 @@ func (r *aggregateRun) merge(states, other []byte) error {
 		}
 	}
 	return nil
+}
+
+// mergeLoose adds more to the state of a loose call that is in news. What a function
+// refuses is no failure of the step, but of the rows that are merged.
+func (r *aggregateRun) mergeLoose(j int, more []byte) (refused, failed error) {
+	next, err := r.calls[r.loose[j]].fn.Merge(r.news[j], more)
+	var e *expr.EvalError
+	switch {
+	case err == nil:
+		r.news[j] = next
+		return nil, nil
+	case errors.As(err, &e):
+		return err, nil
+	default:
+	}
+	return nil, r.mergeError(err)
 }
 
 func (r *aggregateRun) mergeError(err error) error {

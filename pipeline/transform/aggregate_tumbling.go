@@ -67,7 +67,7 @@ func (r *aggregateTumbling) Process(ctx context.Context, _ int, b *connectors.Ba
 
 // count adds a row to its group of the window that ends at end.
 func (r *aggregateTumbling) count(b *connectors.Batch, row uint16, end int64, k state.Key) error {
-	if len(r.loose) > 0 && !r.prepare(end, k, b, row, false) {
+	if len(r.loose) > 0 && !r.prepare(end, k, b, row, false, copied) {
 		return nil
 	}
 	value, fresh := r.table.Upsert(end, k, max(1, r.headLen+r.size))
@@ -89,8 +89,8 @@ func (r *aggregateTumbling) count(b *connectors.Batch, row uint16, end int64, k 
 	if r.changes != nil {
 		binary.LittleEndian.PutUint64(value[headRows:], binary.LittleEndian.Uint64(value[headRows:])+1)
 	}
-	if len(r.loose) > 0 {
-		r.store(end, k)
+	if len(r.loose) > 0 && !r.store(end, k, b, row, false) {
+		r.undo(end, k, r.headLen, -1)
 	}
 	return nil
 }
