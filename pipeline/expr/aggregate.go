@@ -197,8 +197,10 @@ func (c *compiler) argument(f *function, n ast.Node, want Type, name string) *Pr
 		l.outside = l.pure == nil
 		sub.locals = append(sub.locals, l)
 	}
+	// All arguments together may cost at load what one expression may.
+	sub.fold, sub.steps, sub.bytes = c.folding(), c.steps, c.bytes
 	root := sub.compile(n)
-	c.parts = sub.parts
+	c.parts, c.steps, c.bytes = sub.parts, sub.steps, sub.bytes
 	var p *Program
 	if want != Bool && !root.typ.Overlaps(want) {
 		sub.fault(root.at, fmt.Sprintf("%s() takes %s for `%s`, and %s is %s", f.Name, want.NonNull(), name, root.at.name, root.typ), "it is "+f.Signature)

@@ -202,6 +202,24 @@ func TestTextThatIsNoAggregationIsRefusedWithAPlaceInIt(t *testing.T) {
 	}
 }
 
+// What a constant costs at load is bounded for the whole expression: those beyond are
+// computed for each record.
+func TestConstantsInArgumentsAreBoundedTogether(t *testing.T) {
+	a, err := aggregateOver("sum(len(1..1500000)) + sum(len(1..1400000))")
+	if err != nil {
+		t.Fatal(err)
+	}
+	folded := 0
+	for _, c := range a.Calls {
+		if _, ok := c.Args[0].Constant(); ok {
+			folded++
+		}
+	}
+	if folded != 1 {
+		t.Errorf("%d of 2 arguments are computed at load", folded)
+	}
+}
+
 func FuzzCompileAggregation(f *testing.F) {
 	for _, s := range []string{`sum(price) / count()`, `count(price > 3)`, `let k = 3; sum_if(price * k, item == "é")`, `filter(collect(tags), # in last(tags))`} {
 		f.Add(s)

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/expr"
 	"github.com/sluice-etl/sluice/pipeline/state"
 )
 
@@ -267,6 +268,34 @@ func TestSumsEqualThoseOfRationalNumbers(t *testing.T) {
 			if got := result(mean, add(t, mean, empty(mean), list)); got != expected {
 				r.Fatalf("the mean is %s, want %s", got, expected)
 			}
+		}
+	})
+}
+
+func TestMeansOfDecimalsAreWhatTheLanguageDivides(t *testing.T) {
+	f, mean := must(t, "sum(x)", Options{}), must(t, "avg(x)", Options{})
+	p, err := expr.Compile("x / y", columns{}, expr.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := expr.NewEnv()
+	rapid.Check(t, func(r *rapid.T) {
+		list := someRows(r, func(r *rapid.T) connectors.Value { return dec(decimalText(r, 20, 15)) }, 30)
+		if len(list) == 0 {
+			return
+		}
+		b := &connectors.Batch{}
+		b.Size(1, 2)
+		b.Slots[1] = integer(int64(len(list)))
+		if b.Slots[0], err = f.Result(add(t, f, empty(f), list), &b.Arena); err != nil {
+			r.Fatal(err)
+		}
+		want, fault := p.Eval(env, b, 0)
+		if fault != nil {
+			r.Fatal(fault)
+		}
+		if got := result(mean, add(t, mean, empty(mean), list)); got != "decimal "+want.Text() {
+			r.Fatalf("got %s, want %s", got, want.Text())
 		}
 	})
 }

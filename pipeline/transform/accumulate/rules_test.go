@@ -284,6 +284,21 @@ func TestListsAreBounded(t *testing.T) {
 	}
 }
 
+func TestWhatIsNoNumberCanBeTakenBack(t *testing.T) {
+	odd := rows(float(math.Inf(1)), float(math.NaN()), float(math.Inf(-1)))
+	for call, want := range map[string]string{"sum(x)": "float 4", "avg(x)": "float 2", "stddev(x)": "float 0.7071067811865476", "max(x)": "float 2.5", "quantile(x, 1)": "float 2.5155279503105588"} {
+		f := must(t, call, Options{Updating: true})
+		b := add(t, f, empty(f), rows(float(1.5), float(2.5)))
+		b = add(t, f, b, odd)
+		if got := result(f, b); got != "float NaN" {
+			t.Errorf("%s with NaN gives %s", call, got)
+		}
+		if got := result(f, retract(t, f, b, odd)); got != want {
+			t.Errorf("%s without NaN gives %s, want %s", call, got, want)
+		}
+	}
+}
+
 func TestTypesOfResultsAreKnown(t *testing.T) {
 	nullable := intType | expr.Of(connectors.Null)
 	for _, c := range []struct {
