@@ -30,6 +30,7 @@ type keying struct {
 	step  string
 	exprs []keyExpr // evaluated for each row, in order
 	keys  []int     // slots of the sending chain that make the key
+	by    []string  // their expressions, as they are written
 	slots []move    // what travels in slots
 	rows  bool      // records travel whole, and are read behind the exchange
 	// letters says that key, headers and the value that the source gave travel, for
@@ -136,7 +137,7 @@ func (p *Plan) planKeying(c *chain, index int, in transform.KeyedInput) {
 		k := e.keying
 		base := e.from.Base()
 		for _, prog := range in.Keys {
-			k.keys = append(k.keys, k.place(base, prog))
+			k.keys, k.by = append(k.keys, k.place(base, prog)), append(k.by, prog.Text())
 		}
 		for _, cr := range in.Carries {
 			k.slots = append(k.slots, move{from: k.place(base, cr.Program), to: cr.Slot})

@@ -117,6 +117,10 @@ func (s *sinkOp) dropUnencoded(ctx context.Context) error {
 	n := 0
 	for i, row := range s.rows.Sel {
 		if len(failed) > 0 && failed[0].at == i {
+			if s.rows.Record(i).Op.Retracts() {
+				failed = failed[1:]
+				continue
+			}
 			e := recordError(s.rows.Batch, row, s.to.name, "encode", failed[0].err.Error())
 			failed = failed[1:]
 			if err := s.fail(ctx, s.rows.Batch, row, e); err != nil {

@@ -222,28 +222,6 @@ func (t *task) control(ctx context.Context) error {
 	}
 }
 
-// tellTime tells the receivers how far event time has come in the source's splits.
-// The end of time is told once the reader says that it is at its end. After a stop
-// nothing moves any more.
-func (t *task) tellTime() {
-	if t.reader.ended || t.reader.stopped {
-		return
-	}
-	watermark, idle := t.reader.clock.current()
-	t.tell(mark{time: watermark, idle: idle})
-}
-
-// tell hands a mark to all receivers, unless they know.
-func (t *task) tell(m mark) {
-	if m == t.told {
-		return
-	}
-	t.told = m
-	for _, x := range t.out {
-		x.mark(m)
-	}
-}
-
 func (t *task) dropped(n int) { t.counts.filtered.Add(int64(n)) }
 
 func (t *task) tick(ctx context.Context, now time.Time) error {
@@ -377,53 +355,6 @@ func (t *task) enter(b *connectors.Batch, e *edge) ([]uint16, error) {
 	return rows, nil
 }
 
-// eventTime evaluates the source's timestamp.
-func (t *task) eventTime(b *connectors.Batch, rows []uint16) []uint16 {
-	if t.chain.source == nil || t.chain.source.timestamp == nil {
-		return rows
-	}
-	prog := t.chain.source.timestamp
-	ok := rows[:0]
-	for _, row := range rows {
-		if b.Records[row].Tombstone() {
-			ok = append(ok, row)
-			continue
-		}
-		v, failed := prog.Eval(t.exprs, b, int(row))
-		ms, reason := epochMillis(v)
-		if failed != nil {
-			reason = failed.Reason
-		}
-		if reason != "" {
-			e := recordError(b, row, t.chain.name, "timestamp", reason)
-			e.Expr = prog.Text()
-			t.refused = append(t.refused, refusal{row, e})
-			continue
-		}
-		b.Records[row].Time = ms
-		ok = append(ok, row)
-	}
-	return ok
-}
-
-// epochMillis reads an event time: a timestamp, epoch milliseconds, or RFC 3339
-// text. reason says why it is none.
-func epochMillis(v connectors.Value) (ms int64, reason string) {
-	switch v.Kind() {
-	case connectors.Int:
-		return v.Int(), ""
-	case connectors.Timestamp:
-		return v.Time().UnixMilli(), ""
-	case connectors.String:
-		t, err := time.Parse(time.RFC3339Nano, v.Text())
-		if err != nil {
-			return 0, "the event time is text that is no RFC 3339 time"
-		}
-		return t.UnixMilli(), ""
-	}
-	return 0, fmt.Sprintf("the event time is of type %s: a timestamp, epoch milliseconds or RFC 3339 text is wanted", v.Kind())
-}
-
 // handOn gives the rows of a source's batch below index end to the chain and
 // returns the others.
 func (t *task) handOn(ctx context.Context, b *connectors.Batch, rows []uint16, end int) ([]uint16, error) {
@@ -459,6 +390,9 @@ func (t *task) refuse(ctx context.Context, b *connectors.Batch, end int) error {
 			kept = append(kept, r)
 			continue
 		}
+		if b.Records[r.row].Op.Retracts() {
+			continue // the row that it takes back was refused itself
+		}
 		if err := t.failAt(ctx, b, r.row, r.err); err != nil {
 			return err
 		}
@@ -467,112 +401,11 @@ func (t *task) refuse(ctx context.Context, b *connectors.Batch, end int) error {
 	return nil
 }
 
-// runReceiver takes what other tasks send.
-func (t *task) runReceiver(ctx context.Context) error {
-	ticker := time.NewTicker(tickEvery)
-	defer ticker.Stop()
-	if err := t.resume(ctx); err != nil {
-		return err
-	}
-	for ctx.Err() == nil {
-		select { // the clock has its turn under load too
-		case now := <-ticker.C:
-			if err := t.tick(ctx, now); err != nil {
-				return err
-			}
-		default:
-		}
-		if it, sender, ok := t.inbox.take(); ok {
-			if err := t.receive(ctx, it, sender); err != nil {
-				return err
-			}
-			continue
-		}
-		select {
-		case <-ctx.Done():
-		case now := <-ticker.C:
-			if err := t.tick(ctx, now); err != nil {
-				return err
-			}
-		case <-t.inbox.ready:
-		}
-	}
-	return context.Cause(ctx)
-}
-
-// resume tells how far event time had come when the checkpoint was taken: timers
-// that were due then fire.
-func (t *task) resume(ctx context.Context) error {
-	t.told = mark{time: state.MinTime}
-	if t.keyed == nil || t.flow.now.time == state.MinTime {
-		return nil
-	}
-	return t.pass(ctx)
-}
-
-// pass hands the event time of the task's inputs to its step and on to the receivers.
-func (t *task) pass(ctx context.Context) error {
-	m := t.flow.now
-	if t.keyed != nil {
-		t.keyed.shown.watermark.Store(m.time)
-		t.keyed.shown.idle.Store(m.idle)
-		if m.time > t.told.time {
-			if err := t.keyed.advance(ctx, m.time); err != nil {
-				return err
-			}
-		}
-	}
-	t.tell(m)
-	return nil
-}
-
-func (t *task) receive(ctx context.Context, it item, sender int) error {
-	if it.barrier != nil {
-		now := time.Now()
-		al, complete := t.align.arrive(sender, it.barrier, now)
-		if !complete {
-			return nil
-		}
-		return t.cut(ctx, it.barrier, checkpoint.Ack{}, now.Sub(al.first))
-	}
-	if it.batch != nil {
-		err := t.receiveBatch(ctx, it.batch, t.chain.in[it.edge])
-		it.batch.Recycle()
-		if err != nil {
-			return err
-		}
-	}
-	if it.mark.set && t.flow.set(sender, it.mark) {
-		return t.pass(ctx)
-	}
-	return nil
-}
-
-func (t *task) receiveBatch(ctx context.Context, b *connectors.Batch, e *edge) error {
-	rows, err := t.enter(b, e)
-	if err != nil {
-		return err
-	}
-	if err := t.awaitGates(ctx); err != nil {
-		return err
-	}
-	if err := t.refuse(ctx, b, len(b.Records)); err != nil {
-		return err
-	}
-	switch {
-	case len(rows) == 0:
-		return nil
-	case t.keyed != nil:
-		return t.keyed.process(ctx, e.input, b, rows)
-	}
-	return t.head(ctx, b, rows)
-}
-
 // cut is the task's part of a checkpoint: a picture of its state is taken, every
 // writer ends its part, the barrier goes on to the receivers, and what was taken is
 // made durable beside the stream.
 func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack, alignment time.Duration) (err error) {
-	began := time.Now()
+	began, handed := time.Now(), false
 	ack.Task, ack.Alignment, ack.StartDelay = t.id, alignment, began.Sub(b.triggered)-alignment
 	p := prepared{sinks: make([]preparedSink, 0, len(t.sinks))}
 	if t.keyed != nil {
@@ -581,7 +414,7 @@ func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack, alignmen
 		}
 		p.keyed, p.watermark = t.keyed, t.flow.now.time
 		defer func() {
-			if err != nil {
+			if !handed {
 				p.snapshot.Release()
 			}
 		}()
@@ -598,7 +431,7 @@ func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack, alignmen
 			return err
 		}
 	}
-	ack.Sync = time.Since(began)
+	ack.Sync, handed = time.Since(began), true
 	t.prepare.add(&t.attempt.beside, func() { t.attempt.prepare(ctx, b, ack, p) })
 	return nil
 }

@@ -157,6 +157,18 @@ func TestEnvelopesThatHoldNoRowGoToOnError(t *testing.T) {
 	}
 }
 
+func TestRowsThatAreRefusedAreRefusedOnce(t *testing.T) {
+	got, err := changed(t, `
+on_error: {dead_letter: bad}
+transforms: [{set: {half: 10 / n}}]
+sinks: {left: {collect: {name: TARGET-left}}, bad: {collect: {name: TARGET-out}}}
+`, envelope("c", "", `{"id":1,"n":0}`), envelope("u", `{"id":1,"n":0}`, `{"id":1,"n":5}`), envelope("u", `{"id":1,"n":5}`, `{"id":1,"n":0}`), envelope("d", `{"id":1,"n":0}`, ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	equal(t, got, []string{envelope("c", "", `{"id":1,"n":0}`), envelope("u", `{"id":1,"n":5}`, `{"id":1,"n":0}`)})
+}
+
 // faultsOf are the faults of a pipeline as they are printed.
 func faultsOf(t *testing.T, text string) string {
 	t.Helper()

@@ -113,6 +113,9 @@ func (f *failures) report(ctx context.Context, env *RunEnv, b *connectors.Batch)
 		return nil
 	}
 	for i, row := range f.rows {
+		if b.Records[row].Op.Retracts() {
+			continue // the row that it takes back was handed over itself
+		}
 		if err := env.Fail(ctx, b, row, failure(f.step, f.text, b, row, f.errs[i])); err != nil {
 			return err
 		}
@@ -135,6 +138,9 @@ func objectsOnly(ctx context.Context, env *RunEnv, step string, b *connectors.Ba
 		if v == nil || at < len(v) && v[at] == '{' {
 			sel[n] = row
 			n++
+			continue
+		}
+		if b.Records[row].Op.Retracts() {
 			continue
 		}
 		e := &expr.EvalError{Reason: "the value is no object, and only objects have fields to change", Kind: expr.KindType}
