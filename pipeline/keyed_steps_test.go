@@ -68,7 +68,6 @@ type tally struct {
 	key     int
 	end     int
 	counts  []int
-	ops     int
 	late    bool
 	refused int // slot that must not be absent, -1 for none
 }
