@@ -218,6 +218,7 @@ func (b *aggregateBuilder) selects(fields connectors.Assignments, keys *View) *V
 		agg, err := expr.CompileAggregation(f.Expr.Text, b.env.In[0], keys, b.call, expr.Options{Name: f.Name, Deterministic: b.step.emit.Updating()})
 		if err != nil {
 			b.env.Report([]string{"select", f.Name}, err)
+			out = out.Set(f.Name, expr.Ref{Slot: b.env.NewSlot(), Covered: 1, Type: expr.Any}) // having may name it
 			continue
 		}
 		slot, bare := agg.Result.Slot()
