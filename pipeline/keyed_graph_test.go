@@ -286,3 +286,30 @@ func tallyRow(t *testing.T, row string) string {
 	}
 	return text
 }
+
+func TestRecordsThatAStepKeptAreReadBehindIt(t *testing.T) {
+	tests := []struct {
+		name  string
+		steps string
+		in    []string
+		want  []string
+	}{
+		{"a field that the step does not know", "[{dedup: {by: [a], keep: last, emit: on_close}}, {filter: b > 1}, {set: {c: b * 2}}]",
+			[]string{`{"a":1,"b":1}`, `{"a":2,"b":5}`, `{"a":1, "b":2}`, `{"a":2,"b":1}`}, []string{`{"a":1, "b":2,"c":4}`}},
+		{"a decimal that was made before it", "[{set: {d: 'decimal(\"1.10\") * b'}}, {dedup: {by: [a], keep: last, emit: on_close}}, {set: {e: 'd + decimal(\"0.05\")'}}, {drop: [b]}]",
+			[]string{`{"a":1,"b":1}`, `{"a":1,"b":2}`}, []string{`{"a":1,"d":2.20,"e":2.25}`}},
+		{"records that go through as they came", "[{dedup: {by: [a]}}, {set: {c: b * 2}}]",
+			[]string{`{"a":1, "b":1}`, `{"a":1,"b":2}`}, []string{`{"a":1, "b":1,"c":2}`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w, err := through(t, "transforms: "+tt.steps+"\n"+toOut, values(tt.in...)...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				equal(t, sorted(w.Target("out").Values()), tt.want)
+			})
+		})
+	}
+}
