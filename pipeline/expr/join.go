@@ -60,10 +60,10 @@ func CompileOn(text string, left, right, both Scope, o Options) (*On, error) {
 // CompileBoth compiles an expression over the two records of a join. Its scope is
 // asked for paths such as ["left", "user", "id"], for ["left"], which is the whole
 // record, and for ["left", "meta", "timestamp"], which belongs to the record and is
-// no field of it.
-func CompileBoth(text string, both Scope, o Options) (*Program, error) {
+// no field of it; also for others, which are names of neither record.
+func CompileBoth(text string, both Scope, o Options, others ...string) (*Program, error) {
 	return joined(text, both, o, func(c *compiler, tree ast.Node) *Program {
-		if c.names(tree, LeftSide, RightSide); len(c.errs) > 0 {
+		if c.names(tree, append([]string{LeftSide, RightSide}, others...)...); len(c.errs) > 0 {
 			return nil
 		}
 		return c.program(c.compile(tree))
@@ -276,9 +276,11 @@ func nameHelp(name string, known []string) string {
 
 // forms are the ways to write a name of either record.
 func forms(known []string, rest string) string {
-	list := make([]string, len(known))
-	for i, k := range known {
-		list[i] = "`" + k + rest + "`"
+	var list []string
+	for _, k := range known {
+		if k == LeftSide || k == RightSide {
+			list = append(list, "`"+k+rest+"`")
+		}
 	}
 	return strings.Join(list, " or ")
 }

@@ -151,3 +151,15 @@ func TestResultsOfAJoinReadBothRecords(t *testing.T) {
 		t.Error("a whole record is no slot")
 	}
 }
+
+func FuzzCompileOn(f *testing.F) {
+	for _, text := range []string{`left.a == right.b && left.c > 1`, `left["a b"] == lower(right.meta.key)`, `let x = left.a; x == right.a`, `left == right`} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		on, err := expr.CompileOn(text, &joinScope{}, &joinScope{}, &joinScope{}, expr.Options{Deterministic: true})
+		if err == nil && (len(on.Left) == 0 || len(on.Left) != len(on.Right)) {
+			t.Fatalf("%q gives %d and %d keys", text, len(on.Left), len(on.Right))
+		}
+	})
+}

@@ -30,7 +30,7 @@ type JoinConfig struct {
 	Within *JoinWithin            `key:"within" doc:"Joins records whose event times are near each other: {before, after} as spans around the left record, or {from, to} as times that the left record says."`
 	Latest bool                   `key:"latest" doc:"Joins each left record with the newest right value of its key as of its event time."`
 	TTL    JoinTTL                `key:"ttl" doc:"How long records are kept where nothing else says it, or forever."`
-	Select connectors.Assignments `key:"select" doc:"The fields of the result, over left.* and right.*; by default left and right with the whole records."`
+	Select connectors.Assignments `key:"select" doc:"The fields of the result, over left.*, right.*, and with a window window_start and window_end; by default left and right with the whole records."`
 }
 
 // JoinWithin are the bounds of an interval join: the right record's event time lies
@@ -195,6 +195,8 @@ type joinStep struct {
 	processing bool
 	// from and to are the slots of the bounds that left records say, for within.
 	from, to int
+	// bounds are the slots of a window's start and end, -1 where nothing reads them.
+	bounds [2]int
 	// tombstone is the slot that tells deleted rows of the right side, for latest.
 	tombstone int
 }

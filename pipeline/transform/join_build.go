@@ -20,6 +20,9 @@ const (
 
 var sideNames = [2]string{expr.LeftSide, expr.RightSide}
 
+// boundNames are what results of windows can read beside the records.
+var boundNames = [2]string{"window_start", "window_end"}
+
 // joinSide says what of a side's records is kept, in slots of the keyed chain.
 type joinSide struct {
 	slots []int
@@ -43,7 +46,7 @@ type joinBuild struct {
 
 func buildJoin(config any, env *KeyedEnv) KeyedStep {
 	b := &joinBuild{env: env, c: config.(*JoinConfig), refs: map[string]expr.Ref{}}
-	b.step = &joinStep{name: env.Name, config: b.c, tombstone: -1}
+	b.step = &joinStep{name: env.Name, config: b.c, tombstone: -1, bounds: [2]int{-1, -1}}
 	b.step.out.stride = env.Row.Base().Stride
 	b.checkUpdates()
 	b.on()
@@ -192,9 +195,13 @@ func (b *joinBuild) result() {
 			fields = append(fields, connectors.Assignment{Name: name, Expr: connectors.Expr{Text: name}})
 		}
 	}
+	var others []string
+	if b.c.windowed() {
+		others = boundNames[:]
+	}
 	changing := b.c.plain() && (b.c.Type != joinInner || b.step.updating[leftSide] || b.step.updating[rightSide])
 	for _, f := range fields {
-		p, err := expr.CompileBoth(f.Expr.Text, scope, expr.Options{Name: f.Name, Deterministic: changing})
+		p, err := expr.CompileBoth(f.Expr.Text, scope, expr.Options{Name: f.Name, Deterministic: changing}, others...)
 		if err != nil {
 			b.env.Report([]string{"select", f.Name}, err)
 			continue
@@ -220,6 +227,9 @@ func (b *joinBuild) shape(p *expr.Program) *schema.Type {
 		return nil
 	}
 	side := slices.Index(sideNames[:], paths[0][0])
+	if side < 0 {
+		return nil
+	}
 	record := recordShape(b.env.In[side])
 	if record == nil {
 		return nil
@@ -269,7 +279,7 @@ type joinScope struct {
 func (s *joinScope) Field(path []string) (expr.Ref, error) {
 	side := slices.Index(sideNames[:], path[0])
 	if side < 0 {
-		return expr.Ref{}, &expr.Error{Msg: "`" + path[0] + "` is no record of the join", Help: "write left or right"}
+		return s.b.bounds(path[0])
 	}
 	text := strings.Join(path, "\x00")
 	ref, known := s.b.refs[text]
@@ -285,6 +295,18 @@ func (s *joinScope) Field(path []string) (expr.Ref, error) {
 		ref.Type = ref.Type.Nullable()
 	}
 	return ref, nil
+}
+
+// bounds resolves the bounds of a window.
+func (b *joinBuild) bounds(name string) (expr.Ref, error) {
+	i := slices.Index(boundNames[:], name)
+	if i < 0 || !b.c.windowed() {
+		return expr.Ref{}, &expr.Error{Msg: "`" + name + "` is no record of the join", Help: "write left or right"}
+	}
+	if b.step.bounds[i] < 0 {
+		b.step.bounds[i] = b.env.NewSlot()
+	}
+	return expr.Ref{Slot: b.step.bounds[i], Covered: 1, Type: expr.Of(connectors.Int)}, nil
 }
 
 func (s *joinScope) resolve(side int, path []string) (ref expr.Ref, err error) {

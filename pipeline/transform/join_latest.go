@@ -53,7 +53,7 @@ func newLatestJoin(r *joinRun) *latestJoin {
 
 // Process keeps left records until they are due, and right ones as versions.
 func (j *latestJoin) Process(ctx context.Context, input int, b *connectors.Batch, sel []uint16) error {
-	if input == leftSide {
+	if input == leftSide || j.tombstone < 0 {
 		sel = dropKeyedTombstones(&j.run, b, sel)
 	}
 	at := 0
@@ -62,10 +62,17 @@ func (j *latestJoin) Process(ctx context.Context, input int, b *connectors.Batch
 		if input == leftSide {
 			return j.wait(ctx, batchRow(b, row), k)
 		}
-		if nullKey(k) || replacedNext(b, sel[at-1:]) {
+		x := batchRow(b, row)
+		switch {
+		case nullKey(k):
+			if j.ends(x) {
+				j.run.Dropped(1)
+			}
+			return nil
+		case replacedNext(b, sel[at-1:]):
 			return nil
 		}
-		return j.version(batchRow(b, row), k)
+		return j.version(x, k)
 	})
 }
 
@@ -103,10 +110,15 @@ func (j *latestJoin) wait(ctx context.Context, x joinRow, k state.Key) error {
 // versions of one time. In front of all versions of a key is where the last begins.
 const versionsHead = 4
 
+// ends reports whether a right record says that its key has no value any more.
+func (j *latestJoin) ends(x joinRow) bool {
+	return x.rec.Op.Retracts() || j.tombstone >= 0 && x.slots[j.tombstone].Bool()
+}
+
 // version keeps a right record as the value of its key from its time on.
 func (j *latestJoin) version(x joinRow, k state.Key) error {
 	ended := uint32(0)
-	if x.rec.Op.Retracts() || j.tombstone >= 0 && x.slots[j.tombstone].Bool() {
+	if j.ends(x) {
 		ended = 1
 	}
 	place := [2]int64{-1, x.rec.Offset}

@@ -19,9 +19,10 @@ type joinRun struct {
 	rows   *Rows
 	stored *storedRows // of left records, where they are kept whole
 	cause  *connectors.Batch
-	row    uint16 // of cause, which is being handled
-	key    []byte // scratch: a key of our own
-	kept   []byte // scratch: a record being encoded
+	row    uint16   // of cause, which is being handled
+	window [2]int64 // the bounds of the window that is given out
+	key    []byte   // scratch: a key of our own
+	kept   []byte   // scratch: a record being encoded
 }
 
 func newJoinRun(s *joinStep, run KeyedRun) *joinRun {
@@ -132,6 +133,11 @@ func (r *joinRun) add(ctx context.Context, l, rt joinRow, time int64, op connect
 	at, err := r.rows.Add(ctx, time, op)
 	if err != nil {
 		return err
+	}
+	for i, slot := range r.bounds {
+		if slot >= 0 {
+			at[slot] = connectors.IntValue(r.window[i])
+		}
 	}
 	for side, x := range [2]joinRow{l, rt} {
 		if x.missing() {

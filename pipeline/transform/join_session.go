@@ -201,6 +201,7 @@ func (j *sessionJoin) fire(ctx context.Context, at int64, k state.Key) error {
 
 // close gives out the results of a session and forgets its rows.
 func (j *sessionJoin) close(ctx context.Context, k state.Key, start, end int64) (err error) {
+	j.window = [2]int64{start, end}
 	if j.matcher.left, err = j.take(j.matcher.left[:0], leftSide, k, start, end); err != nil {
 		return err
 	}

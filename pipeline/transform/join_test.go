@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-etl/sluice/pipeline/state"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 	"github.com/sluice-etl/sluice/pipeline/transform/transformtest"
+	"github.com/sluice-etl/sluice/pipeline/transform/window"
 )
 
 const left, right = 0, 1
@@ -188,6 +189,15 @@ func TestATombstoneEndsTheValueOfALatestJoin(t *testing.T) {
 	same(t, k.TakeJSON(), `{"l":"x","r":1}`, `{"l":"z","r":3}`)
 }
 
+func TestATombstoneWithoutAKeyIsLeftOut(t *testing.T) {
+	k := transformtest.NewKeyed(t, "join", joining("inner", latest), transformtest.Options{Updating: map[int][]string{right: {"k"}}})
+	k.Feed(right, transformtest.Row{Time: 5}, row(`{"k":1,"v":1}`, 10),
+		transformtest.Row{JSON: `{"k":1,"v":1}`, Time: 10, Op: connectors.UpdateBefore}, transformtest.Row{JSON: `{"k":1,"v":2}`, Time: 20, Op: connectors.UpdateAfter})
+	k.Feed(left, row(`{"k":1,"v":"x"}`, 15), row(`{"k":1,"v":"y"}`, 25), transformtest.Row{Time: 25})
+	k.Watermark(100)
+	same(t, k.TakeJSON(), `{"l":"x","r":1}`, `{"l":"y","r":2}`)
+}
+
 func TestALatestJoinForgetsKeysThatOutliveTheTTL(t *testing.T) {
 	c := joining("left", latest)
 	c.TTL.Span = 100 * time.Millisecond
@@ -226,6 +236,34 @@ func TestWindowJoinsPairWhatIsInTheSameWindow(t *testing.T) {
 				t.Errorf("late %d", k.Late())
 			}
 		})
+	}
+}
+
+func TestResultsOfAWindowJoinReadItsBounds(t *testing.T) {
+	for name, c := range map[string]struct {
+		window transform.Window
+		want   string
+	}{
+		"tumbling": {transform.Window{Kind: transform.TumblingWindow, Size: 10, Offset: 1}, `{"s":1,"n":10}`},
+		"calendar": {transform.Window{Kind: transform.TumblingWindow, Unit: window.Day, Zone: time.UTC}, `{"s":0,"n":86400000}`},
+		"sliding":  {transform.Window{Kind: transform.SlidingWindow, Size: 10, Every: 10}, `{"s":0,"n":10}`},
+		"session":  {transform.Window{Kind: transform.SessionWindow, Gap: 7}, `{"s":3,"n":9}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			config := joining("inner", func(j *transform.JoinConfig) {
+				j.Window = c.window
+				j.Select = assign("s", "window_start", "n", "window_end - window_start")
+			})
+			k := transformtest.NewKeyed(t, "join", config, transformtest.Options{})
+			k.Feed(left, row(`{"k":1}`, 3))
+			k.Feed(right, row(`{"k":1}`, 5))
+			k.Watermark(state.MaxTime)
+			same(t, k.TakeJSON(), c.want)
+		})
+	}
+	c := joining("inner", func(j *transform.JoinConfig) { forever(j); j.Select = assign("s", "window_start") })
+	if got := transformtest.Faults("join", c, transformtest.Options{}); len(got) == 0 || !strings.Contains(got[0], "`window_start` does not say of which record") {
+		t.Errorf("faults %q", got)
 	}
 }
 

@@ -121,6 +121,10 @@ func (w *windowJoin) advance(ctx context.Context, now int64) error {
 // close gives out the results of one window and forgets it.
 func (w *windowJoin) close(ctx context.Context, end int64) (err error) {
 	l, rt := w.tables[leftSide], w.tables[rightSide]
+	w.window = [2]int64{end - w.config.Window.Size, end}
+	if w.cursor != nil {
+		w.window[0], _ = w.cursor.At(end - 1)
+	}
 	l.Scan(end, func(k state.Key, value []byte) bool {
 		k = ownKey(k, &w.key)
 		w.matcher.left = append(w.matcher.left[:0], value...)
