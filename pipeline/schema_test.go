@@ -50,6 +50,12 @@ transforms:
   - {name: c, from: source, filter: id == 2}
   - {name: u, from: [b, c], map: {p: price + price, a: at, s: seller.since, i: seller.id}}
 `, `{"p":2.20,"a":"1970-01-01T00:00:00Z","s":"2024-01-01T00:00:00+02:00","i":5}`},
+		{"types go over to a keyed step", "transforms: [{name: s, aggregate: {by: [id], select: {p: sum(price), a: max(at), s: last(seller.since)}}}]\n",
+			`{"id":1,"p":1.10,"a":"1970-01-01T00:00:00Z","s":"2024-01-01T00:00:00+02:00"}`},
+		{"and behind one that gives records on", "transforms: [{name: d, dedup: {by: [id]}}, {map: {p: price + price, a: at, s: seller.since}}]\n",
+			`{"p":2.20,"a":"1970-01-01T00:00:00Z","s":"2024-01-01T00:00:00+02:00"}`},
+		{"and one that keeps records", "transforms: [{name: d, dedup: {by: [id], keep: last, emit: on_close}}, {map: {p: price + price, a: at, s: seller.since}}]\n",
+			`{"p":2.20,"a":"1970-01-01T00:00:00Z","s":"2024-01-01T00:00:00+02:00"}`},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -86,7 +92,7 @@ func TestWrongNamesAndTypesAreFaultsAtLoad(t *testing.T) {
 		{"an unknown field", "transforms: [{filter: prise > 1}]\n", `unknown field "prise"`},
 		{"with the nearest name", "transforms: [{filter: prise > 1}]\n", `did you mean "price"?`},
 		{"or all of them", "transforms: [{filter: zzzzzz == 1}]\n", "there are id, price, at, note, tags, seller"},
-		{"an unknown field in a map", "transforms: [{filter: seller.nmae == note}]\n", `seller has no field "nmae"`},
+		{"an unknown field in a map", "transforms: [{filter: seller.naem == note}]\n", `seller has no field "naem"`},
 		{"a field of what is no map", "transforms: [{filter: id.x == 1}]\n", "id is int and has no field `x`"},
 		{"a condition that is none", "transforms: [{filter: note}]\n", "a condition must be a bool, and note is string or null"},
 		{"arithmetic on text", "transforms: [{set: {x: seller.name + 1}}]\n", "seller.name"},
@@ -99,12 +105,16 @@ func TestWrongNamesAndTypesAreFaultsAtLoad(t *testing.T) {
 		{"after map", "transforms: [{map: {n: id + 1}}, {filter: id > 1}]\n", `unknown field "id"`},
 		{"types of map", "transforms: [{map: {n: id + 1}}, {filter: n}]\n", "n is int"},
 		{"types of rename", "transforms: [{rename: {id: nr}}, {filter: nr}]\n", "nr is int"},
-		{"types inside a renamed map", "transforms: [{rename: {seller: s}}, {filter: s.nmae == note}]\n", `s has no field "nmae"`},
+		{"types inside a renamed map", "transforms: [{rename: {seller: s}}, {filter: s.naem == note}]\n", `s has no field "naem"`},
 		{"types of unnest", "transforms: [{unnest: {field: tags, as: tag}}, {filter: tag}]\n", "tag is string"},
 		{"over a union", "transforms:\n  - {name: a, filter: id > 1}\n  - {name: b, from: source, set: {x: 1}}\n  - {name: u, from: [a, b], filter: prise > 1}\n", `did you mean "price"?`},
 		{"types over a union", "transforms:\n  - {name: a, set: {x: '\"a\"'}}\n  - {name: b, from: source, set: {x: 1}}\n  - {name: u, from: [a, b], filter: x}\n", "x is int or string"},
+		{"types of an aggregate", "transforms: [{name: s, aggregate: {by: [id], select: {n: count()}}}, {filter: n}]\n", "n is int"},
+		{"behind an aggregate", "transforms: [{name: s, aggregate: {by: [id], select: {n: count()}}}, {filter: price > 1}]\n", `unknown field "price"`},
+		{"within an aggregate", "transforms: [{name: s, aggregate: {by: [id], select: {n: sum(prise)}}}]\n", `did you mean "price"?`},
+		{"in the keys of an aggregate", "transforms: [{name: s, aggregate: {by: [idd], select: {n: count()}}}]\n", `did you mean "id"?`},
+		{"of the side of a join", "transforms: [{name: j, join: {left: source, right: source, on: left.id == right.idd, ttl: 1h}}]\n", `did you mean`},
 		{"of a sink", "sink: {collect: {name: x, key: nte}}\n", `did you mean "note"?`},
-		{"of the event time", "", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

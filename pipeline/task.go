@@ -255,8 +255,8 @@ func (t *task) processRows(ctx context.Context, b *connectors.Batch, end int64) 
 	if err != nil {
 		return err
 	}
-	for lo, hi := 0, 0; lo < n; lo = hi {
-		hi = wholeUpdates(b, min(lo+t.slice, n))
+	for lo := 0; lo < n; {
+		hi := wholeUpdates(b, min(lo+t.slice, n))
 		if err := t.awaitGates(ctx); err != nil {
 			return err
 		}
@@ -277,6 +277,7 @@ func (t *task) processRows(ctx context.Context, b *connectors.Batch, end int64) 
 			next = b.Records[hi].Offset
 		}
 		t.reader.advance(b.Split, next)
+		lo = hi
 	}
 	if n == 0 {
 		t.reader.advance(b.Split, end)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -188,7 +189,7 @@ func (w *collectWriter) Write(_ context.Context, rows *connectors.Rows) error {
 			row.Partition = rec.Origin.Partition
 		}
 		if w.sink.config.Key.Set() && rows.DeadLetter == nil {
-			row.Key = rows.Slot(i, w.sink.config.Key.Slot).Text()
+			row.Key = strings.Clone(rows.Slot(i, w.sink.config.Key.Slot).Text())
 		}
 		for _, h := range rec.Headers {
 			row.Headers[h.Key] = string(h.Value)
