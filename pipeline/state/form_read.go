@@ -246,6 +246,14 @@ func (s *sectionReader) content(h blockHeader, b *readBlock) error {
 		return fmt.Errorf("its checksum is %08x, not %08x", sum, h.crcs)
 	}
 	if h.compression == storedZstd {
+		// The decompressor would take as much memory as the frame claims.
+		var frame zstd.Header
+		if err := frame.Decode(s.stored); err != nil {
+			return fmt.Errorf("decompress it: %w", err)
+		}
+		if frame.HasFCS && frame.FrameContentSize != uint64(h.size) {
+			return fmt.Errorf("it holds %d bytes, not %d", frame.FrameContentSize, h.size)
+		}
 		b.raw, err = s.dec.DecodeAll(s.stored, b.raw[:0])
 		s.stored = keepSmall(s.stored)
 		if err != nil {

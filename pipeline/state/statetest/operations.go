@@ -3,6 +3,7 @@ package statetest
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"math"
 	"slices"
 	"testing"
@@ -62,10 +63,10 @@ func (w *world) work() {
 func (w *world) value() []byte {
 	n := w.size(w.rng.IntN(400))
 	w.scratch = w.scratch[:0]
-	for range n {
-		w.scratch = append(w.scratch, byte(w.rng.Uint32()))
+	for len(w.scratch) < n {
+		w.scratch = binary.LittleEndian.AppendUint64(w.scratch, w.rng.Uint64())
 	}
-	return w.scratch
+	return w.scratch[:n]
 }
 
 func (w *world) get(got, want state.Table, ns int64, k state.Key) {
@@ -90,8 +91,12 @@ func (w *world) upsert(got, want state.Table, ns int64, k state.Key) {
 }
 
 func (w *world) append(got, want state.Table, ns int64, k state.Key) {
+	const most = 100_000
 	for range 1 + w.rng.IntN(4) {
 		v := w.value()
+		if old, _ := want.Get(ns, k); len(old)+len(v) > most {
+			return
+		}
 		got.Append(ns, k, v)
 		want.Append(ns, k, v)
 	}

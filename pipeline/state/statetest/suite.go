@@ -122,7 +122,7 @@ func (w *world) size(i int) int {
 	case i%50 == 7:
 		return 100 + w.rng.IntN(2000)
 	case i%200 == 77:
-		return 10000 + w.rng.IntN(100000)
+		return 10000 + w.rng.IntN(60000)
 	case i%3 == 0:
 		return 9
 	}
