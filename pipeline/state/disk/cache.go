@@ -112,7 +112,7 @@ func (s *store) write(space, tag uint32, k key, room, length int, flags byte) (r
 	e.put32(20, uint32(length))
 	e.put32(24, uint32(room))
 	putMeta(e, k.group, sp.table, sp.ns)
-	e[40], e[41] = flags, 1
+	e[40], e[41] = flags, used
 	copy(e[headerSize:], k.bytes)
 	return r, e
 }
@@ -256,7 +256,7 @@ func (s *store) makeRoom(size int64) {
 }
 
 // evict frees a clean page. Entries that were looked at go to the end of the log,
-// where spare says so, and those of namespaces that are being scanned in any case.
+// where spare says so, and in any case those that a scan relies on.
 func (s *store) evict(id uint32, spare bool) {
 	for off := 0; off < s.pages.all[id].used && s.pages.all[id].live > 0; {
 		r := ref(id<<pageShift | uint32(off/unit))
@@ -267,12 +267,14 @@ func (s *store) evict(id uint32, spare bool) {
 			continue
 		}
 		space := e.space()
+		sp := &s.spaces.all[space]
+		scanned := sp.scans > 0
 		switch {
-		case s.spaces.all[space].scans > 0, spare && e[41] != 0 && !e.is(deleted) && e.size() <= pageSize:
-			n := s.replace(slot, r, e.valueLen(), e.valueLen(), e.flags()&deleted)
-			n[41] = 0
-			copy(n.value(), e.value())
-			s.leave(r, e)
+		case scanned && s.held(sp, r, e):
+			s.move(slot, r, e, held)
+			s.heldAny = true
+		case !scanned && spare && e[41]&used != 0 && !e.is(deleted) && e.size() <= pageSize:
+			s.move(slot, r, e, 0)
 		default:
 			s.forget(slot, r, e)
 			s.retire(space)
@@ -280,4 +282,12 @@ func (s *store) evict(id uint32, spare bool) {
 	}
 	s.pages.free(id)
 	s.index.shrink()
+}
+
+// move copies an entry of a clean page to the end of the log.
+func (s *store) move(slot uint32, r ref, e entry, mark byte) {
+	n := s.replace(slot, r, e.valueLen(), e.valueLen(), e.flags()&deleted)
+	n[41] = mark
+	copy(n.value(), e.value())
+	s.leave(r, e)
 }

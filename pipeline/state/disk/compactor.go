@@ -12,7 +12,7 @@ import (
 // compactor merges what flushes add into the rest of the database, a slice of the
 // keys at a time. Pebble would let files gather and then rewrite all it has, and
 // the checkpoint after that would upload everything. With slices each flush is
-// followed by the rewriting of about the same share: for a small one a twentieth,
+// followed by the rewriting of about the same share: for a small one a 24th,
 // for a larger one twice its own share. Flushes of less than a two-hundredth are
 // left to Pebble's levels, whose cost is some ten times what is written.
 type compactor struct {
@@ -29,7 +29,7 @@ type compactor struct {
 }
 
 const (
-	sliceCount = 20
+	sliceCount = 24
 	// smallShare is below which share of the database a flush is left to Pebble.
 	smallShare = 1.0 / 200
 	// sliceBytes is the least that a slice is made for.
@@ -74,8 +74,10 @@ func (c *compactor) flushed(size int64) {
 	}
 }
 
-// slice cuts the keys into parts of about the same size, where files begin.
+// slice cuts the keys into parts of half to one and a half times the same size,
+// where files begin. Cuts that fit are kept, as files of earlier flushes end there.
 func (c *compactor) slice(levels [][]pebble.SSTableInfo, total int64) {
+	old := c.cuts
 	c.size, c.cuts = total, nil
 	if total < sliceCount*sliceBytes {
 		return
@@ -93,12 +95,16 @@ func (c *compactor) slice(levels [][]pebble.SSTableInfo, total int64) {
 	}
 	big = slices.Clone(big)
 	slices.SortFunc(big, func(a, b pebble.SSTableInfo) int { return bytes.Compare(a.Smallest.UserKey, b.Smallest.UserKey) })
-	var at uint64
+	var last, at uint64 // bytes before the last cut and before this file
 	for _, t := range big {
-		if at >= uint64(len(c.cuts)+1)*sum/sliceCount {
-			if k := t.Smallest.UserKey; len(c.cuts) == 0 || bytes.Compare(k, c.cuts[len(c.cuts)-1]) > 0 {
-				c.cuts = append(c.cuts, bytes.Clone(k))
+		for len(old) > 0 && bytes.Compare(old[0], t.Smallest.UserKey) <= 0 {
+			if at-last >= sum/sliceCount/2 {
+				c.cuts, last = append(c.cuts, old[0]), at
 			}
+			old = old[1:]
+		}
+		if at-last >= sum/sliceCount*5/4 {
+			c.cuts, last = append(c.cuts, bytes.Clone(t.Smallest.UserKey)), at
 		}
 		at += t.Size
 	}

@@ -12,10 +12,10 @@ import (
 const (
 	// maxSublevels is how many files may lie over each other in the top level before
 	// Pebble merges them by itself; before that, slices do, see compactor.
-	maxSublevels = 24
+	maxSublevels = 32
 	// manifestBytes is at which size Pebble begins its list of files anew. Each
 	// checkpoint has the list in full.
-	manifestBytes = 256 << 10
+	manifestBytes = 64 << 10
 	memtableBytes = 64 << 10 // nothing is written through memtables
 	openFiles     = 1000
 )
@@ -41,7 +41,7 @@ func databaseOptions(fs vfs.FS, cacheBytes int64, l listener) *pebble.Options {
 	o.Experimental.FileCacheShards = 2
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
-		o.TargetFileSizes[i] = 1 << 20 << max(0, i-1)
+		o.TargetFileSizes[i] = 512 << 10 << max(0, i-1)
 	}
 	o.EnsureDefaults()
 	return o

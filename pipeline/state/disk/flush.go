@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/cockroachdb/pebble/v2/objstorage/objstorageprovider"
 	"github.com/cockroachdb/pebble/v2/sstable"
@@ -190,7 +191,7 @@ func (w *tables) open() error {
 	if w.w != nil {
 		return nil
 	}
-	name := w.s.fs.PathJoin(w.s.dir, "new", fmt.Sprintf("%d", w.s.fileSeq.Add(1)))
+	name := w.s.fs.PathJoin(w.s.dir, "new", strconv.FormatUint(w.s.fileSeq.Add(1), 10))
 	f, err := w.s.fs.Create(name, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return fmt.Errorf("create a table: %w", err)
@@ -218,13 +219,11 @@ func (w *tables) put(key, value []byte, gone bool) error {
 		return err
 	}
 	w.size += len(key) + len(value)
-	err := error(nil)
+	write := func() error { return w.w.Set(key, value) }
 	if gone {
-		err = w.w.Delete(key)
-	} else {
-		err = w.w.Set(key, value)
+		write = func() error { return w.w.Delete(key) }
 	}
-	if err != nil {
+	if err := write(); err != nil {
 		return fmt.Errorf("write a table: %w", err)
 	}
 	return nil

@@ -62,7 +62,7 @@ func (f *flusher) run(ctx context.Context) {
 		}
 		size, err := f.s.flush(ctx, j)
 		if err != nil {
-			f.failed(fmt.Errorf("flush the state to disk: %w", err))
+			f.failed(fmt.Errorf("flush the state to %s: %w%s", f.s.dir, err, explain(err, f.s.dir)))
 			continue
 		}
 		if j.fork != nil {

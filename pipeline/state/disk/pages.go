@@ -112,9 +112,9 @@ func (p *pages) close() {
 //	28 key group, 30 table
 //	32 namespace
 //	40 flags: fixed once the epoch is over
-//	41 used: it was looked at since its page was last considered for reuse
+//	41 marks of the owner
 //
-// Only the owner of the store touches prev, next and used, also in an epoch that
+// Only the owner of the store touches prev, next and the marks, also in an epoch that
 // is over, while the flushing goroutine reads all the rest.
 type entry []byte
 
@@ -126,6 +126,12 @@ const (
 	deleted             // the key is gone
 	fresh               // neither the database nor an older epoch knows the key
 	dead                // something newer in the same epoch took its place
+)
+
+// Marks of an entry.
+const (
+	used = 1 << iota // it was looked at since its page was last considered for reuse
+	held             // a scan relies on it, although the database has it by now
 )
 
 // key is a key with the group that it is in.
@@ -163,4 +169,3 @@ func (e entry) key() []byte             { n := e.keyLen(); return e[headerSize :
 func (e entry) size() int               { return entrySize(e.keyLen(), e.room()) }
 func (e entry) value() []byte           { return e.valueOf(e.valueLen()) }
 func (e entry) valueOf(n int) []byte    { at := headerSize + e.keyLen(); return e[at : at+n : at+n] }
-func (e entry) hasTag(t, s uint32) bool { return e.u32(12) == t && e.u32(8) == s }

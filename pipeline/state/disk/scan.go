@@ -11,9 +11,10 @@ import (
 // cursor is where a scan goes on in a namespace's list.
 type cursor struct{ next ref }
 
-// Scan implements state.Table: first what the cache has, then what only the
-// database has. While it runs, no entry of the namespace leaves the cache, so that
-// what the cache has not seen at its turn is the database's alone.
+// Scan implements state.Table: first what the cache has of epochs that were not
+// flushed when the scan began, then what the database had by then and the former
+// does not hide. Entries of the first sort stay in the cache until the end, however
+// much visit writes elsewhere; those of the second may leave it.
 func (t *table) Scan(ns int64, visit func(k state.Key, value []byte) bool) {
 	s := t.s
 	space, ok := t.find(ns)
@@ -26,20 +27,43 @@ func (t *table) Scan(ns int64, visit func(k state.Key, value []byte) bool) {
 	if sp.dropped > s.flushed {
 		mask = 0
 	}
+	if sp.scans == 0 {
+		sp.floor = s.flushed
+	}
 	sp.scans++
-	if s.scanCache(space, visit) {
-		r := ranges{s: s, table: t.id, ns: ns}
-		r.each(mask, func(group int, k, value []byte) bool {
+	s.scans++
+	r := ranges{s: s, table: t.id, ns: ns}
+	if r.open(mask) && s.scanCache(space, visit) {
+		r.each(mask, func(_ int, k, value []byte) bool {
 			key := state.MakeKey(k, s.groups)
-			if _, in, _ := s.lookup(tagOf(key.Hash, space), space, k); in != 0 {
+			if _, in, e := s.lookup(tagOf(key.Hash, space), space, k); in != 0 && s.held(&s.spaces.all[space], in, e) {
 				return true
 			}
 			return visit(key, value)
 		})
-		r.close()
 	}
+	r.close()
 	s.spaces.all[space].scans--
+	s.scans--
+	s.letGo(space)
 	s.retire(space)
+}
+
+// held says that a scan under way takes an entry from the cache.
+func (s *store) held(sp *space, r ref, e entry) bool {
+	return s.pages.all[r>>pageShift].epoch > sp.floor || e[41]&held != 0
+}
+
+// letGo takes the marks off that scans of a namespace have left.
+func (s *store) letGo(space uint32) {
+	if sp := &s.spaces.all[space]; s.heldAny && sp.scans == 0 {
+		for r := sp.head; r != 0; {
+			e := s.entry(r)
+			e[41] &^= held
+			r = e.next()
+		}
+	}
+	s.heldAny = s.heldAny && s.scans > 0
 }
 
 // scanCache reports whether visit wants more.
@@ -48,9 +72,10 @@ func (s *store) scanCache(space uint32, visit func(k state.Key, value []byte) bo
 	s.cursors = append(s.cursors, c)
 	defer func() { s.cursors = s.cursors[:len(s.cursors)-1] }()
 	for c.next != 0 {
-		e := s.entry(c.next)
+		r := c.next
+		e := s.entry(r)
 		c.next = e.next()
-		if !e.is(deleted) && !visit(state.MakeKey(e.key(), s.groups), e.value()) {
+		if !e.is(deleted) && s.held(&s.spaces.all[space], r, e) && !visit(state.MakeKey(e.key(), s.groups), e.value()) {
 			return false
 		}
 	}
@@ -66,19 +91,28 @@ type ranges struct {
 	from  []byte
 }
 
+// open reports whether there is nothing in the way of reading.
+func (r *ranges) open(mask uint64) bool {
+	if mask == 0 || r.iter != nil {
+		return true
+	}
+	if r.s.failed() {
+		return false
+	}
+	iter, err := r.s.db.NewIter(&pebble.IterOptions{})
+	if err != nil {
+		r.s.fail("read the state", err)
+		return false
+	}
+	r.iter = iter
+	return true
+}
+
 // each visits the keys in those shares of the key groups, until visit returns
 // false. It reports whether it saw all.
 func (r *ranges) each(mask uint64, visit func(group int, key, value []byte) bool) bool {
-	if mask == 0 || r.s.failed() {
+	if mask == 0 || !r.open(mask) {
 		return true
-	}
-	if r.iter == nil {
-		iter, err := r.s.db.NewIter(&pebble.IterOptions{})
-		if err != nil {
-			r.s.fail("read the state", err)
-			return true
-		}
-		r.iter = iter
 	}
 	for g := r.s.first; g <= r.s.last; g++ {
 		if mask&r.s.share(g) == 0 {

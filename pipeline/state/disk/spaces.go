@@ -14,10 +14,12 @@ type space struct {
 	used  bool
 	// alive says that the database has a key here that the cache does not hide.
 	alive bool
-	scans int32
-	head  ref   // of the list of its entries in the cache
-	live  int   // how many of them are not deleted
-	keys  int64 // about how many there are in all
+	scans int16  // that are under way
+	pins  int16  // calls that hold on to the record
+	floor uint64 // scans find in the database what epochs up to this one wrote
+	head  ref    // of the list of its entries in the cache
+	live  int    // how many of them are not deleted
+	keys  int64  // about how many there are in all
 	// Which shares of the key groups the database may hold keys of, once the
 	// epochs that are over are flushed: mask before epoch wrote, written of it.
 	mask, written uint64

@@ -60,6 +60,8 @@ type store struct {
 	dropped []uint32      // their spaces
 	names   []tableName   // of tables made in the epoch
 	cursors []*cursor
+	scans   int  // under way
+	heldAny bool // an entry may be marked as held
 
 	keyBuf, keptKey, keptValue, shown []byte
 	ids                               []uint32

@@ -46,7 +46,7 @@ func (t *table) space(ns int64) uint32 {
 // retire removes the record of a namespace that has nothing left.
 func (s *store) retire(id uint32) {
 	sp := &s.spaces.all[id]
-	if !sp.used || sp.head != 0 || sp.scans > 0 || sp.onDisk(s.epoch) != 0 || sp.dropped > s.flushed {
+	if !sp.used || sp.head != 0 || sp.scans > 0 || sp.pins > 0 || sp.onDisk(s.epoch) != 0 || sp.dropped > s.flushed {
 		return
 	}
 	t := s.tables[sp.table]
@@ -109,7 +109,7 @@ func (t *table) Get(ns int64, k state.Key) ([]byte, bool) {
 	}
 	tag := tagOf(k.Hash, space)
 	if _, r, e := s.lookup(tag, space, k.Bytes); r != 0 {
-		e[41] = 1
+		e[41] |= used
 		return e.value(), !e.is(deleted)
 	}
 	if !s.below(space, k.Group) {
@@ -119,7 +119,7 @@ func (t *table) Get(ns int64, k state.Key) ([]byte, bool) {
 	if done == nil {
 		return nil, false
 	}
-	defer done()
+	defer func() { _ = done() }()
 	if s.spaces.all[space].scans > 0 { // a scan has passed it already, or will find it
 		s.shown = append(s.shown[:0], v...)
 		return s.shown, true
@@ -131,10 +131,10 @@ func (t *table) Get(ns int64, k state.Key) ([]byte, bool) {
 func (s *store) cached(space, tag uint32, k state.Key, v []byte, size int, flags byte) entry {
 	room := size
 	if need := entrySize(len(k.Bytes), room); !s.fits(need) {
-		s.spaces.all[space].scans++ // the record is not to go now
+		s.spaces.all[space].pins++
 		k, _ = s.keep(k, nil)
 		s.reserve(need)
-		s.spaces.all[space].scans--
+		s.spaces.all[space].pins--
 	}
 	e := s.add(space, tag, key{k.Bytes, k.Group}, room, size, flags)
 	if flags&dirty != 0 {
@@ -195,7 +195,7 @@ func (s *store) inPlace(space uint32, e entry, size int) []byte {
 		e[40] = e[40]&^deleted | dirty
 		s.changed(space, e.group())
 	}
-	e[41] = 1
+	e[41] |= used
 	if old != size {
 		e.setValueLen(size)
 		if old < size {
@@ -224,7 +224,7 @@ func (s *store) rewrite(space, slot uint32, r ref, e entry, room, size int) entr
 func (s *store) upsertBelow(t *table, space, tag uint32, ns int64, k state.Key, size int) ([]byte, bool) {
 	if s.below(space, k.Group) {
 		if v, done := s.load(t, ns, k); done != nil {
-			defer done()
+			defer func() { _ = done() }()
 			return s.cached(space, tag, k, v, size, dirty).value(), false
 		}
 	}
@@ -318,7 +318,7 @@ func (t *table) appendBelow(ns int64, space, tag uint32, k state.Key, tail []byt
 	s := t.s
 	if s.below(space, k.Group) {
 		if v, done := s.load(t, ns, k); done != nil {
-			defer done()
+			defer func() { _ = done() }()
 			size := len(v) + len(tail)
 			if !s.fits(entrySize(len(k.Bytes), size)) {
 				k, tail = s.keep(k, tail)
@@ -385,7 +385,7 @@ func (s *store) deleteBelow(t *table, ns int64, space, tag uint32, k state.Key) 
 	if done == nil {
 		return false
 	}
-	defer done()
+	defer func() { _ = done() }()
 	s.cached(space, tag, k, nil, 0, dirty|deleted)
 	s.spaces.all[space].alive = false
 	s.counted(space, -1)

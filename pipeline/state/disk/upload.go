@@ -77,7 +77,7 @@ func (u *uploads) piece(name string) (state.Piece, bool) {
 
 const (
 	// Files below packedBelow share a file of the checkpoint, up to packBytes: a
-	// small flush makes twenty of them, which would be as many objects to write.
+	// small flush makes dozens of them, which would be as many objects to write.
 	packedBelow = 256 << 10
 	packBytes   = 8 << 20
 	transfers   = 4 // files that are uploaded or downloaded at a time
