@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
-	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
 var (
@@ -20,7 +19,6 @@ var (
 	assignmentsType = reflect.TypeFor[connectors.Assignments]()
 	keysType        = reflect.TypeFor[connectors.Keys]()
 	durationType    = reflect.TypeFor[time.Duration]()
-	missingType     = reflect.TypeFor[transform.Missing]()
 	valueType       = reflect.TypeFor[connectors.ConfigValue]()
 
 	fieldCache sync.Map // reflect.Type of a struct to its []connectors.Field
@@ -56,8 +54,7 @@ func (l *loader) warn(n *node, code Code, msg, help string) {
 // the key of the block, what its name in messages. It reports whether all is well.
 func (l *loader) config(at, n *node, target any, what string) bool {
 	before := len(l.p.diags)
-	n, known := l.lookup(at, n, target, what)
-	ok := l.structure(at, n, reflect.ValueOf(target).Elem(), what) && known
+	ok := l.structure(at, n, reflect.ValueOf(target).Elem(), what)
 	if !ok || l.errorsSince(before) {
 		return false
 	}
@@ -217,11 +214,6 @@ func (l *loader) decode(n *node, v reflect.Value, what string) bool {
 		return l.assignments(n, v.Addr().Interface().(*connectors.Assignments), what)
 	case keysType:
 		return l.groupKeys(n, v.Addr().Interface().(*connectors.Keys), what)
-	case missingType:
-		if n.kind == nullNode && !n.implicit {
-			v.SetString(string(transform.MissingNull)) // null as YAML reads it
-			return true
-		}
 	}
 	if t.Kind() == reflect.Pointer {
 		if n.kind == nullNode {
