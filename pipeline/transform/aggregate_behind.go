@@ -113,49 +113,50 @@ type closedGroups struct {
 	table  state.Table
 	groups int
 	keys   []state.Key // one for each group
-	seen   []bool
-	ends   []int64 // as they were restored
+	seen   []bool      // those that have or had rings
+	ends   []int64     // as they were restored
 }
 
 func newClosedGroups(run KeyedRun) *closedGroups {
-	return &closedGroups{table: run.Store.Table("closed"), groups: run.Groups, seen: make([]bool, run.Groups), ends: make([]int64, run.Groups)}
+	c := &closedGroups{table: run.Store.Table("closed"), groups: run.Groups, seen: make([]bool, run.Groups), ends: make([]int64, run.Groups)}
+	for g := range c.ends {
+		c.ends[g] = math.MinInt64
+	}
+	return c
 }
 
-// see makes a group one that has rings.
-func (c *closedGroups) see(group int) {
-	if c.seen[group] {
-		return
+// load reads what was saved: up to which end the windows of all groups were closed,
+// and whether there are any.
+func (c *closedGroups) load() (end int64, any bool) {
+	end = math.MaxInt64
+	c.table.Scan(0, func(k state.Key, value []byte) bool {
+		c.seen[k.Group], c.ends[k.Group] = true, get64(value, 0)
+		end = min(end, c.ends[k.Group])
+		return true
+	})
+	if end == math.MaxInt64 {
+		return math.MinInt64, false
 	}
-	c.seen[group] = true
-	c.ends[group] = math.MinInt64
-	if end, ok := c.table.Get(0, c.key(group)); ok && len(end) == 8 {
-		c.ends[group] = get64(end, 0)
-	}
+	return end, true
 }
 
 // until is up to which end the windows of a group were closed before the start.
 func (c *closedGroups) until(group int) int64 { return c.ends[group] }
 
-// load is up to which end the windows of all groups were closed before the start,
-// MinInt64 where there are none.
-func (c *closedGroups) load() int64 {
-	least := int64(math.MaxInt64)
+// see makes a group one that has rings.
+func (c *closedGroups) see(group int) { c.seen[group] = true }
+
+// save notes that the windows of all groups are closed up to an end; or, where there
+// are no rings, nothing.
+func (c *closedGroups) save(end int64, rings bool) {
+	if !rings {
+		c.table.Drop(0)
+		clear(c.seen)
+		return
+	}
 	for g, seen := range c.seen {
 		if seen {
-			least = min(least, c.ends[g])
-		}
-	}
-	if least == math.MaxInt64 {
-		return math.MinInt64
-	}
-	return least
-}
-
-// save notes that the windows of all groups are closed up to an end.
-func (c *closedGroups) save(end int64) {
-	for g, seen := range c.seen {
-		if seen && end > c.ends[g] {
-			c.table.Put(0, c.key(g), binary.LittleEndian.AppendUint64(nil, uint64(end)))
+			c.table.Put(0, c.key(g), binary.LittleEndian.AppendUint64(nil, uint64(max(end, c.ends[g]))))
 		}
 	}
 }

@@ -34,7 +34,7 @@ type aggregateSliding struct {
 	done   int64 // the end of the last window that was closed
 	first  int64 // no pane ends before that is not in rings
 	held   int64 // nothing is in behind for a window that ends before
-	live   bool  // there are rings
+	live   bool  // there may be rings
 	entry  int   // length of a pane in behind, without its loose states
 	form   ringForm
 	ends   []int64
@@ -58,12 +58,7 @@ func newAggregateSliding(s *aggregate, run KeyedRun) *aggregateSliding {
 		pane: math.MinInt64, now: math.MinInt64, done: math.MaxInt64, first: math.MinInt64, held: math.MinInt64, entry: paneStates + s.size,
 	}
 	r.form = ringForm{size: s.size, merge: r.merge}
-	r.ring.Scan(0, func(k state.Key, _ []byte) bool {
-		r.live = true
-		r.closed.see(k.Group)
-		return true
-	})
-	r.done = r.closed.load()
+	r.done, r.live = r.closed.load()
 	return r
 }
 
@@ -136,7 +131,7 @@ func (r *aggregateSliding) Tick(ctx context.Context, now time.Time) error {
 
 // Barrier implements KeyedInstance.
 func (r *aggregateSliding) Barrier(context.Context) error {
-	r.closed.save(r.done)
+	r.closed.save(r.done, r.live)
 	return nil
 }
 

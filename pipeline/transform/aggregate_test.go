@@ -471,3 +471,56 @@ func TestAggregatingDoesNotAllocate(t *testing.T) {
 		})
 	}
 }
+
+func TestRingsThatMoveToAnotherSubtaskGiveNoWindowOutTwice(t *testing.T) {
+	c := counted(t, map[string]any{"sliding": map[string]any{"size": "10ms", "every": "5ms"}})
+	merged := statetest.NewModel(128)
+	for key, wm := range map[string]int64{"a": 5, "b": 10} {
+		k := transformtest.NewKeyed(t, "aggregate", c, transformtest.Options{})
+		k.Feed(0, transformtest.Row{JSON: `{"k":"` + key + `"}`, Time: 1}, transformtest.Row{JSON: `{"k":"` + key + `"}`, Time: 12})
+		k.Watermark(wm)
+		k.Restart()
+		for _, name := range []string{"groups", "rings", "closed"} {
+			from := k.Store().Table(name)
+			for _, ns := range from.Namespaces(nil, state.MinTime, state.MaxTime) {
+				from.Scan(ns, func(k state.Key, value []byte) bool {
+					merged.Table(name).Put(ns, k, value)
+					return true
+				})
+			}
+		}
+	}
+	k := transformtest.NewKeyed(t, "aggregate", c, transformtest.Options{Store: merged})
+	k.Watermark(15)
+	got := k.TakeJSON()
+	slices.Sort(got)
+	same(t, got, `{"k":"a","window_start":0,"window_end":10,"n":1}`, `{"k":"a","window_start":5,"window_end":15,"n":1}`, `{"k":"b","window_start":5,"window_end":15,"n":1}`)
+}
+
+func TestLargeStatesChangeInPlaceAndRefuseWhatDoesNotFit(t *testing.T) {
+	forms := map[string]map[string]any{
+		"tumbling": {"tumbling": "1h"}, "none": nil, "session": {"session": map[string]any{"gap": "1h"}},
+		"sliding": {"sliding": map[string]any{"size": "1h", "every": "1h"}},
+	}
+	for name, form := range forms {
+		t.Run(name, func(t *testing.T) {
+			c := counted(t, form, "d", "count_distinct(id)", "m", "max(id)", "size", "len(collect(text))")
+			c.Emit, c.TTL.Forever = emit(t, "on_close"), form == nil
+			k := transformtest.NewKeyed(t, "aggregate", c, transformtest.Options{Store: memory(t)})
+			long := strings.Repeat("x", 200<<10)
+			for i := range 8 {
+				var rows []transformtest.Row
+				for j := range 500 {
+					rows = append(rows, transformtest.Row{JSON: fmt.Sprintf(`{"k":"a","id":%d}`, i*250+j), Time: int64(j), Offset: int64(j)})
+				}
+				rows = append(rows, transformtest.Row{JSON: fmt.Sprintf(`{"k":"a","id":1,"text":"%s"}`, long), Time: 1})
+				k.Feed(0, rows...)
+			}
+			k.Watermark(state.MaxTime)
+			out := k.TakeJSON()
+			if len(out) != 1 || !strings.HasSuffix(out[0], `"n":4005,"d":2250,"m":2249,"size":5}`) || len(k.Failed()) != 3 {
+				t.Errorf("%v, %d refused", out, len(k.Failed()))
+			}
+		})
+	}
+}
