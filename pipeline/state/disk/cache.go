@@ -231,6 +231,7 @@ const evictTries = 16
 // makeRoom waits until size more bytes are allowed.
 func (s *store) makeRoom(size int64) {
 	s.collect()
+	s.account()
 	if s.open > s.limit/2 && len(s.closed) == 0 {
 		s.endEpoch(nil)
 	}

@@ -74,6 +74,15 @@ func (c *compactor) flushed(size int64) {
 	}
 }
 
+// relieve waits until the top level is not much deeper than it should be: what is
+// added to it is not held back by Pebble.
+func (c *compactor) relieve(ctx context.Context) error {
+	if c.s.db.Metrics().Levels[0].Sublevels < 2*maxSublevels {
+		return nil
+	}
+	return c.s.db.Compact(ctx, []byte{0}, appendGroup(nil, namesGroup), false)
+}
+
 // slice cuts the keys into parts of half to one and a half times the same size,
 // where files begin. Cuts that fit are kept, as files of earlier flushes end there.
 func (c *compactor) slice(levels [][]pebble.SSTableInfo, total int64) {

@@ -41,6 +41,7 @@ func databaseOptions(fs vfs.FS, cacheBytes int64, l listener) *pebble.Options {
 	o.Experimental.FileCacheShards = 2
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].IndexBlockSize = 64 << 10 // one level of index for files of these sizes
 		o.TargetFileSizes[i] = 512 << 10 << max(0, i-1)
 	}
 	o.EnsureDefaults()
@@ -67,9 +68,6 @@ func (l listener) events() *pebble.EventListener {
 		BackgroundError: func(err error) { l.log.Warn("compaction of the state failed and will be tried again", "err", err) },
 		DataCorruption: func(i pebble.DataCorruptionInfo) {
 			l.fail("read the state", fmt.Errorf("%s is damaged: %w", i.Path, i.Details))
-		},
-		DiskSlow: func(i pebble.DiskSlowInfo) {
-			l.log.Warn("the disk of the state is slow", "file", i.Path, "took", i.Duration)
 		},
 	}
 }

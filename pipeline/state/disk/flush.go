@@ -80,6 +80,9 @@ func (s *store) flush(ctx context.Context, j *job) (size int64, err error) {
 	if len(refs) == 0 && len(j.drops) == 0 && len(j.names) == 0 {
 		return 0, nil
 	}
+	if err := s.compactor.relieve(ctx); err != nil {
+		return 0, err
+	}
 	w := s.newTables(s.rangesOf(j.drops))
 	defer func() {
 		if err != nil {

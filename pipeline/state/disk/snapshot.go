@@ -102,7 +102,7 @@ func (f *snapshot) Write(ctx context.Context, files connectors.CheckpointFiles, 
 	if form.Neutral {
 		return f.s.writeNeutral(ctx, files, form, dir)
 	}
-	f.s.failpoint("state.upload")
+	f.s.failpoint("state.upload.before")
 	pieces, err := f.s.upload(ctx, files, dir)
 	if err != nil {
 		return nil, fmt.Errorf("upload the state of checkpoint %d: %w", f.number, err)

@@ -74,6 +74,7 @@ type store struct {
 	err     atomic.Pointer[error]
 	keys    atomic.Int64
 	memory  atomic.Int64
+	blocks  atomic.Int64 // bytes of the database's caches
 	onDisk  atomic.Int64
 	fileSeq atomic.Uint64
 	shut    bool
@@ -279,13 +280,15 @@ func (s *store) measure(levels [][]pebble.SSTableInfo) (total int64) {
 	if known {
 		s.flusher.entries.Store(entries)
 	}
-	s.onDisk.Store(int64(s.db.Metrics().DiskSpaceUsage()))
+	m := s.db.Metrics()
+	s.onDisk.Store(int64(m.DiskSpaceUsage()))
+	s.blocks.Store(m.BlockCache.Size + int64(m.MemTable.Size))
 	return total
 }
 
 // Usage implements state.Store.
 func (s *store) Usage() state.Usage {
-	return state.Usage{Keys: max(0, s.keys.Load()), Memory: s.memory.Load(), Disk: s.onDisk.Load()}
+	return state.Usage{Keys: max(0, s.keys.Load()), Memory: s.memory.Load() + s.blocks.Load(), Disk: s.onDisk.Load()}
 }
 
 // Close implements state.Store.
