@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -266,18 +267,18 @@ func (b *aggregateBuilder) call(_ int, call *expr.AggregateCall) (expr.Ref, erro
 // plainCall tells calls apart whose arguments are nothing but fields; empty for
 // others, whose text may mean different things.
 func plainCall(call *expr.AggregateCall) string {
-	words := call.Name
 	if call.If != nil {
 		return ""
 	}
+	words := []string{call.Name}
 	for _, p := range call.Args {
 		slot, bare := p.Slot()
 		if !bare {
 			return ""
 		}
-		words += fmt.Sprintf(" %d", slot)
+		words = append(words, strconv.Itoa(slot))
 	}
-	return words
+	return strings.Join(words, " ")
 }
 
 func (b *aggregateBuilder) having(x connectors.Expr, out *View) {

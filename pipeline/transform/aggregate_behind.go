@@ -126,8 +126,8 @@ func newClosedGroups(run KeyedRun) *closedGroups {
 }
 
 // load reads what was saved: up to which end the windows of all groups were closed,
-// and whether there are any.
-func (c *closedGroups) load() (end int64, any bool) {
+// and whether there are rings.
+func (c *closedGroups) load() (end int64, rings bool) {
 	end = math.MaxInt64
 	c.table.Scan(0, func(k state.Key, value []byte) bool {
 		c.seen[k.Group], c.ends[k.Group] = true, get64(value, 0)

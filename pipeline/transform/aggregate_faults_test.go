@@ -121,10 +121,7 @@ func TestFaultsOfAnAggregateComeTogetherWithTheirKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			config := counted(t, c.window)
 			c.change(config)
-			var got []string
-			for _, f := range transformtest.Faults("aggregate", config, c.opts) {
-				got = append(got, f)
-			}
+			got := transformtest.Faults("aggregate", config, c.opts)
 			if err := config.Validate(); err != nil {
 				got = append(got[1:], parts(err)...)
 			}

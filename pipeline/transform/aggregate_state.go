@@ -121,11 +121,12 @@ func (r *aggregateRun) addLoose(j int, c *aggregateCall, slots []connectors.Valu
 		return true
 	}
 	r.in.Args = r.arguments(c, slots)
-	next, err := c.fn.Add, error(nil)
+	var err error
 	if retract {
-		next = c.fn.Retract
+		r.news[j], err = c.fn.Retract(r.news[j], &r.in)
+	} else {
+		r.news[j], err = c.fn.Add(r.news[j], &r.in)
 	}
-	r.news[j], err = next(r.news[j], &r.in)
 	if err != nil {
 		r.refuse(row, c, err)
 	}
