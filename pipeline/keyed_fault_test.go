@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -19,7 +20,10 @@ import (
 // shaky is storage in memory that takes no files of state for a while.
 type shaky struct{ storage.FS }
 
-var stateRefused atomic.Int64 // how many files are refused yet
+var (
+	stateRefused atomic.Int64 // how many files are refused yet
+	shakies      atomic.Int64
+)
 
 func init() {
 	storage.Register("shaky", func(u *url.URL) (storage.FS, error) {
@@ -37,7 +41,7 @@ func (s shaky) Create(ctx context.Context, name string) (storage.Writer, error) 
 
 func TestAPictureOfStateThatCannotBeWrittenFailsItsCheckpointOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := pipelinetest.New(t, strings.Replace(at(2, counting), "STORAGE", "shaky://keyed-fault", 1))
+		w := pipelinetest.New(t, strings.Replace(at(2, counting), "STORAGE", fmt.Sprint("shaky://fault-", shakies.Add(1)), 1))
 		feed := w.Feed("in", 2)
 		clicks(feed, 2, 0, 1000)
 		p := w.Start()

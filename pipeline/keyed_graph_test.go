@@ -138,7 +138,7 @@ func TestARowThatTakesBackARefusedOneIsLeftOutSilently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		// n0 counts up, and each step of it takes the one before back.
 		w := pipelinetest.New(t, "pipeline: back\nparallelism: 1\nsource: {feed: {name: FEED-in}}\n"+
-			"transforms: [{name: t, zz-tally: {by: [a], every: true}}, {name: p, zz-pair: {left: t, right: t, by: {k: 1 / (n0 - 2)}}, on_error: skip}]\n"+toOut)
+			"transforms: [{name: t, zz-tally: {by: [a], every: true}}, {name: p, zz-pair: {left: t, right: t, by: {k: 1 / (n0 - 2)}}, on_error: skip}]\n"+toOut+"checkpoint: {storage: STORAGE}\n")
 		w.Feed("in", 1).Append(0, `{"a":2}`, `{"a":2}`, `{"a":2}`)
 		w.Feed("in", 1).End()
 		s, err := w.Run()
@@ -256,14 +256,15 @@ func copyState(t *testing.T, yaml string) {
 // newest is the path of a job's newest checkpoint.
 func newest(t *testing.T, w *pipelinetest.World, job string) string {
 	t.Helper()
-	dirs, err := w.Storage().Dirs(t.Context(), "counting/"+job)
+	files, err := w.Storage().List(t.Context(), "counting/"+job)
 	if err != nil {
 		t.Fatal(err)
 	}
 	last := 0
-	for _, d := range dirs {
+	for _, f := range files {
 		var n int
-		if _, err := fmt.Sscanf(path.Base(d), "chk-%d", &n); err == nil {
+		dir, name := path.Split(f.Name)
+		if _, err := fmt.Sscanf(path.Base(dir), "chk-%d", &n); err == nil && name == "_metadata" {
 			last = max(last, n)
 		}
 	}
