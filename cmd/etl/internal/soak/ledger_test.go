@@ -57,7 +57,9 @@ func createTopic(t *testing.T, topic string) {
 		t.Fatal(err)
 	}
 	admin := kadm.NewClient(cl)
-	if _, err := admin.CreateTopic(t.Context(), partitions, -1, nil, topic); err != nil {
+	// Records have the times of their data, which may be years ago.
+	forever := map[string]*string{"retention.ms": kadm.StringPtr("-1")}
+	if _, err := admin.CreateTopic(t.Context(), partitions, -1, forever, topic); err != nil {
 		t.Fatalf("create topic %s: %v", topic, err)
 	}
 	// The controller answers before the brokers know.

@@ -83,12 +83,7 @@ var fileName = regexp.MustCompile(`-g(\d+)-(\d+)-(\d+)-(\d+)-[0-9a-f]{6}\.[a-z]+
 // generation, checkpoint, subtask and sequence.
 func (c *check) readFiles(t *testing.T, dir string) {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(dir, "*"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), ".") })
-	slices.SortFunc(files, func(a, b string) int { return slices.Compare(fileOrder(t, a), fileOrder(t, b)) })
+	files := visibleFiles(t, dir)
 	for _, name := range files {
 		f, err := os.Open(name)
 		if err != nil {
@@ -100,6 +95,18 @@ func (c *check) readFiles(t *testing.T, dir string) {
 			t.Fatalf("read %s: %v", name, err)
 		}
 	}
+}
+
+// visibleFiles are the files of a folder that a reader is to see, in that order.
+func visibleFiles(t *testing.T, dir string) []string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), ".") })
+	slices.SortFunc(files, func(a, b string) int { return slices.Compare(fileOrder(t, a), fileOrder(t, b)) })
+	return files
 }
 
 func fileOrder(t *testing.T, name string) []int {
@@ -175,14 +182,39 @@ func (w *watch) complete(l *ledger) bool {
 // pipeline's jobs hold.
 func (j *job) oldestCheckpoint(t *testing.T) string {
 	t.Helper()
+	found := j.checkpoints(t)
+	if len(found) == 0 {
+		t.Fatalf("no checkpoint of %s", j.name)
+	}
+	return found[0]
+}
+
+// checkpoints are the paths of the complete checkpoints that the pipeline's jobs
+// hold, by number.
+func (j *job) checkpoints(t *testing.T) []string {
+	t.Helper()
 	found, err := filepath.Glob(filepath.Join(j.dir, "checkpoints", j.name, "*", "chk-*", "_metadata"))
-	if err != nil || len(found) == 0 {
-		t.Fatalf("no checkpoint of %s: %v", j.name, err)
+	if err != nil {
+		t.Fatal(err)
 	}
-	number := func(path string) int {
-		n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(filepath.Dir(path)), "chk-"))
-		return n
+	for i, f := range found {
+		found[i] = filepath.Dir(f)
 	}
-	slices.SortFunc(found, func(a, b string) int { return cmp.Compare(number(a), number(b)) })
-	return filepath.Dir(found[0])
+	slices.SortFunc(found, func(a, b string) int { return cmp.Compare(checkpointNumber(a), checkpointNumber(b)) })
+	return found
+}
+
+// newestCheckpoint is the number of the newest complete checkpoint, 0 for none.
+func (j *job) newestCheckpoint(t *testing.T) int {
+	t.Helper()
+	found := j.checkpoints(t)
+	if len(found) == 0 {
+		return 0
+	}
+	return checkpointNumber(found[len(found)-1])
+}
+
+func checkpointNumber(path string) int {
+	n, _ := strconv.Atoi(strings.TrimPrefix(filepath.Base(path), "chk-"))
+	return n
 }

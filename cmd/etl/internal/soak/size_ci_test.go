@@ -6,4 +6,7 @@ package soak
 const (
 	records = 100_000
 	kills   = 5
+
+	nexmarkKills = 10    // of each query's process
+	nexmarkBoth  = false // whether all queries run with both backends
 )

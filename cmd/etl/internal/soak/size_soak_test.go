@@ -6,4 +6,7 @@ package soak
 const (
 	records = 1_000_000
 	kills   = 25
+
+	nexmarkKills = 25   // of each query's process
+	nexmarkBoth  = true // whether all queries run with both backends
 )
