@@ -13,6 +13,8 @@ import (
 const (
 	// judgeEvery is how often it is looked what is idle and what is too far ahead.
 	judgeEvery = 20 * time.Millisecond
+	// unknownFor is patience where partitions are never idle.
+	unknownFor = 30 * time.Second
 	// shownEvery is how old what progress tells may be.
 	shownEvery = 100 * time.Millisecond
 )
@@ -34,6 +36,7 @@ type sourceClock struct {
 	maxFuture int64
 	maxDrift  int64
 	idleAfter time.Duration
+	patience  time.Duration // with a split whose reader does not tell whether it is empty
 
 	reader     connectors.Reader
 	progressOf connectors.Progress // nil where the reader is none
@@ -67,6 +70,9 @@ func newSourceClock(source string, w spec.Watermark, r connectors.Reader, group 
 		least: state.MaxTime, reported: state.MinTime, now: state.MinTime, idle: true,
 		share: clockShare{scope: scope, aligned: w.MaxDrift > 0, moves: w.AdvanceWhenIdle, delay: w.Delay.Milliseconds()},
 	}
+	if c.patience = w.IdleAfter; w.IdleAfter == 0 {
+		c.patience = unknownFor
+	}
 	if w.MaxFuture == untimed {
 		c.maxFuture = math.MaxInt64
 	} else {
@@ -80,7 +86,7 @@ func newSourceClock(source string, w spec.Watermark, r connectors.Reader, group 
 
 func (c *sourceClock) add(splits []connectors.Split, now time.Time) {
 	for _, sp := range splits {
-		s := splitTime{id: sp.ID, next: sp.Offset, until: sp.Until, mark: state.MinTime, joining: c.started}
+		s := splitTime{id: sp.ID, next: sp.Offset, until: sp.Until, mark: state.MinTime, since: now, joining: c.started}
 		s.ended = s.until >= 0 && s.next >= s.until
 		if sp.MaxTime != nil {
 			s.high, s.seen = *sp.MaxTime, true
@@ -167,7 +173,7 @@ func (c *sourceClock) settle() {
 		ended = ended && s.ended
 		if s.holds() {
 			holding, least = true, min(least, s.mark)
-			leads = min(leads, s.leads(c.progressOf != nil))
+			leads = min(leads, s.leads(c.at, c.progressOf != nil, c.patience))
 		}
 	}
 	c.least = least

@@ -137,3 +137,21 @@ func TestAReaderThatCannotPauseIsHeldWhenAllOfItIsAhead(t *testing.T) {
 		t.Errorf("paused %v", r.paused)
 	}
 }
+
+func TestASplitOfAReaderThatDoesNotTellIsWaitedForForAWhile(t *testing.T) {
+	group := newClockGroup()
+	w := bounded(spec.Watermark{MaxDrift: 10 * time.Second, IdleAfter: 30 * time.Second})
+	silent := newSourceClock("b", w, struct{ connectors.Reader }{&clockReader{}}, group, 0)
+	silent.add(open(1), clockEpoch)
+	silent.tick(clockEpoch)
+	a := newClockTest(t, w, group, open(1)...)
+	a.read(0, 1000*second)
+	if !slices.Equal(a.reader.paused, []int{0}) {
+		t.Errorf("paused %v while the other may still begin", a.reader.paused)
+	}
+	silent.tick(clockEpoch.Add(30 * time.Second))
+	a.pass(30 * time.Second)
+	if len(a.reader.paused) != 0 {
+		t.Errorf("paused %v for one that does not begin", a.reader.paused)
+	}
+}

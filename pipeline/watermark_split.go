@@ -18,9 +18,10 @@ type splitTime struct {
 	seen bool  // there was a record
 	mark int64 // high less the delay, state.MinTime before seen
 
-	joining  bool // found while the pipeline runs, and nothing came of it yet
-	ended    bool // read to its end for good
-	caughtUp bool // there was nothing more to read at the last tick
+	since    time.Time // when it was taken over
+	joining  bool      // found while the pipeline runs, and nothing came of it yet
+	ended    bool      // read to its end for good
+	caughtUp bool      // there was nothing more to read at the last tick
 	idle     bool
 	paused   bool
 	// quiet is since when the split has been seen at its end without a break, and
@@ -33,9 +34,11 @@ func (s *splitTime) holds() bool { return !s.ended && !s.idle && !s.joining }
 
 // leads is the watermark that other splits must not be too far ahead of, state.MaxTime
 // where they need not wait for this one. What a split without a record will bring is
-// not known, but for one that has nothing to bring.
-func (s *splitTime) leads(progress bool) int64 {
-	if !s.holds() || !s.seen && (s.caughtUp || !progress) {
+// not known: it is waited for until there is nothing to bring, or, where its reader
+// does not tell, for a while.
+func (s *splitTime) leads(now time.Time, progress bool, patience time.Duration) int64 {
+	empty := !s.seen && (s.caughtUp || !progress && now.Sub(s.since) >= patience)
+	if empty || !s.holds() {
 		return state.MaxTime
 	}
 	return s.mark
