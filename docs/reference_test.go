@@ -57,6 +57,11 @@ func TestTablesAreThoseOfTheProgram(t *testing.T) {
 			t.Errorf("connectors.md has no table for the sink %s", s.Name)
 		}
 	}
+	for _, s := range connectors.Lookups() {
+		if !described["keys: lookup "+s.Name] {
+			t.Errorf("connectors.md has no table for the lookup %s", s.Name)
+		}
+	}
 }
 
 // table is the text of the table so named.
@@ -83,6 +88,16 @@ func table(name string) (string, error) {
 	if len(kind) == 2 && kind[0] == "sink" {
 		if s, ok := connectors.LookupSink(kind[1]); ok {
 			return keyTable(s.Doc, s.NewConfig()), nil
+		}
+	}
+	if len(kind) == 2 && kind[0] == "lookup" {
+		if s, ok := connectors.LookupLookup(kind[1]); ok {
+			return keyTable(s.Doc, s.NewConfig()), nil
+		}
+	}
+	if len(kind) == 2 && kind[0] == "step" {
+		if s, ok := transform.Lookup(kind[1]); ok {
+			return keyTable("", s.NewConfig()), nil
 		}
 	}
 	return "", fmt.Errorf("nothing is called %q", name)

@@ -288,6 +288,7 @@ func (a *attempt) close() {
 		}
 	}
 	a.note("state", a.workdir.close())
+	a.closeSteps()
 	for _, s := range a.sources {
 		a.note("source", s.source.Close())
 	}

@@ -52,6 +52,9 @@ func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Rest
 	if err := r.persist(ctx, "connect the sinks", func() error { return a.openSinks(ctx) }); err != nil {
 		return nil, nil, err
 	}
+	if err := r.persist(ctx, "connect the lookups", func() error { return a.openSteps(ctx) }); err != nil {
+		return nil, nil, err
+	}
 	if !r.chosen {
 		if err := r.persist(ctx, "look what there is to read", func() error { return a.listSplits(ctx, likely) }); err != nil {
 			return nil, nil, err

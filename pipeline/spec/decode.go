@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
 var (
@@ -19,6 +20,7 @@ var (
 	assignmentsType = reflect.TypeFor[connectors.Assignments]()
 	keysType        = reflect.TypeFor[connectors.Keys]()
 	durationType    = reflect.TypeFor[time.Duration]()
+	missingType     = reflect.TypeFor[transform.Missing]()
 	valueType       = reflect.TypeFor[connectors.ConfigValue]()
 
 	fieldCache sync.Map // reflect.Type of a struct to its []connectors.Field
@@ -54,7 +56,8 @@ func (l *loader) warn(n *node, code Code, msg, help string) {
 // the key of the block, what its name in messages. It reports whether all is well.
 func (l *loader) config(at, n *node, target any, what string) bool {
 	before := len(l.p.diags)
-	ok := l.structure(at, n, reflect.ValueOf(target).Elem(), what)
+	n, known := l.lookup(at, n, target, what)
+	ok := l.structure(at, n, reflect.ValueOf(target).Elem(), what) && known
 	if !ok || l.errorsSince(before) {
 		return false
 	}
@@ -214,6 +217,11 @@ func (l *loader) decode(n *node, v reflect.Value, what string) bool {
 		return l.assignments(n, v.Addr().Interface().(*connectors.Assignments), what)
 	case keysType:
 		return l.groupKeys(n, v.Addr().Interface().(*connectors.Keys), what)
+	case missingType:
+		if n.kind == nullNode && !n.implicit {
+			v.SetString(string(transform.MissingNull)) // null as YAML reads it
+			return true
+		}
 	}
 	if t.Kind() == reflect.Pointer {
 		if n.kind == nullNode {

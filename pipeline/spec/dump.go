@@ -209,7 +209,13 @@ func (d *dumper) config(config any, path []string) any {
 	if config == nil {
 		return nil
 	}
-	return d.value(reflect.ValueOf(config).Elem(), d.node(path...))
+	n := d.node(path...)
+	own := d.value(reflect.ValueOf(config).Elem(), n)
+	if block := d.lookupBlock(config, n); block != nil {
+		keys, _ := own.(ordered)
+		return append(block, keys...)
+	}
+	return own
 }
 
 // value writes a Go value of a configuration. n is where the file has it, nil

@@ -142,8 +142,33 @@ func registerSteps() {
 	})
 }
 
+// fakeService stands for what a lookup asks.
+type fakeService struct {
+	URL     string            `key:"url" required:"true" secret:"true" doc:"Where it is."`
+	Method  string            `key:"method" enum:"GET|POST" doc:"How it is asked."`
+	Headers map[string]string `key:"headers" secret:"true" doc:"What goes with it."`
+}
+
+func (c *fakeService) Validate() error {
+	if c.Method == "POST" {
+		return &connectors.FieldError{Key: "method", Msg: "POST needs a body", Help: "write GET"}
+	}
+	return nil
+}
+
+func registerLookups() {
+	lookup := func(any, []string) (connectors.Lookup, error) { return nil, errors.New("a fake") }
+	connectors.RegisterLookup(connectors.LookupSpec{
+		Name: "service", Doc: "Asks a service.", NewConfig: func() any { return &fakeService{Method: "GET"} }, New: lookup, Concurrency: 1,
+	})
+	connectors.RegisterLookup(connectors.LookupSpec{
+		Name: "file", Doc: "Reads a file.", NewConfig: func() any { return &fakeNothing{} }, New: lookup, Concurrency: 1, Local: true,
+	})
+}
+
 func init() {
 	registerSteps()
+	registerLookups()
 	bounded := func(any) bool { return false }
 	source := func(any) (connectors.Source, error) { return nil, errors.New("a fake") }
 	sink := func(any) (connectors.Sink, error) { return nil, errors.New("a fake") }

@@ -185,6 +185,7 @@ func (l *loader) transform(i int, n *node, words kindWords) {
 		config := t.Spec.NewConfig()
 		if l.config(kind.name, kind.value, config, kind.key) {
 			t.Config = config
+			l.lookupTimes(kind.value, config)
 			if t.Spec.Branches != nil {
 				t.Branches = t.Spec.Branches(config)
 			}

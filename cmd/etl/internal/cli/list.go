@@ -61,6 +61,9 @@ func entries() []entry {
 	for _, s := range connectors.Sinks() {
 		out = append(out, entry{Kind: "sink", Name: s.Name, Doc: s.Doc, Keys: keysOf(s.NewConfig())})
 	}
+	for _, s := range connectors.Lookups() {
+		out = append(out, entry{Kind: "lookup", Name: s.Name, Doc: s.Doc, Keys: keysOf(s.NewConfig())})
+	}
 	for _, s := range transform.All() {
 		out = append(out, entry{Kind: "transform", Name: s.Name, Doc: s.Doc, Keys: keysOf(s.NewConfig())})
 	}
@@ -108,6 +111,8 @@ func typeName(t reflect.Type) string {
 		return "expression"
 	case connectors.Assignments:
 		return "map of expressions"
+	case connectors.Keys:
+		return "fields, or map of expressions"
 	case connectors.TimeSpan:
 		return "duration"
 	case connectors.ByteSize:
@@ -144,7 +149,7 @@ func (a *app) list(what string) error {
 				chosen = append(chosen, e)
 			}
 		case "connectors":
-			if e.Kind == "source" || e.Kind == "sink" {
+			if e.Kind == "source" || e.Kind == "sink" || e.Kind == "lookup" {
 				chosen = append(chosen, e)
 			}
 		case e.Kind + "s":
