@@ -66,8 +66,6 @@ func (c *AggregateConfig) Validate() error {
 		fault("emit", "a session gives its result once: a record can move its ends and join it to another", "write emit: on_close")
 	case emit.Updating() && c.Window.Kind == CountWindow:
 		fault("emit", "a window of a number of records gives its result once, when it is full", "write emit: on_close")
-	case emit.Mode == EmitOnClose && c.Window.Kind == NoWindow && !c.TTL.set():
-		fault("emit", "without a window and without a ttl a group closes only when the input ends", "add a window or a ttl; ttl: forever says that the end of the input is what is meant")
 	}
 	switch {
 	case c.Lateness < 0:

@@ -106,7 +106,7 @@ func TestFaultsOfAnAggregateComeTogetherWithTheirKeys(t *testing.T) {
 		"sliding changes":            {sliding, func(c *transform.AggregateConfig) { c.Emit = emit(t, "on_change") }, transformtest.Options{}, []string{"emit: a sliding window gives each result once"}},
 		"session changes":            {session, func(c *transform.AggregateConfig) { c.Emit = emit(t, map[string]any{"every": "1s"}) }, transformtest.Options{}, []string{"emit: a session gives its result once"}},
 		"count changes and lateness": {count, func(c *transform.AggregateConfig) { c.Emit, c.Lateness = emit(t, "on_change"), 1 }, transformtest.Options{}, []string{"emit: a window of a number of records", "lateness: only windows by the time of records"}},
-		"on close without an end":    {nil, func(c *transform.AggregateConfig) { c.Emit, c.Lateness = emit(t, "on_close"), -1 }, transformtest.Options{}, []string{"emit: without a window and without a ttl", "lateness: it cannot be negative"}},
+		"negative lateness":          {nil, func(c *transform.AggregateConfig) { c.Lateness = -1 }, transformtest.Options{}, []string{"lateness: it cannot be negative"}},
 		"ttl of a window":            {day, func(c *transform.AggregateConfig) { c.TTL = hour }, transformtest.Options{}, []string{"ttl: the state of a window goes when"}},
 		"window over updates":        {day, func(c *transform.AggregateConfig) {}, transformtest.Options{Updating: map[int][]string{0: {"k"}}}, []string{"[window]: the input is an updating stream"}},
 		"functions over updates": {nil, func(c *transform.AggregateConfig) { c.Select = assign("a", "first(v) + sum(v)", "b", "collect(v)") },
