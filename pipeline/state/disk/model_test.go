@@ -215,8 +215,8 @@ func TestAnswersLikeTheModel(t *testing.T) {
 		w := &world{t: t, model: statetest.NewModel(testGroups), files: &connectortest.Files{}, mem: vfs.NewMem()}
 		w.open(rapid.IntRange(1, 2).Draw(t, "parallelism"), nil)
 		defer func() { w.close() }()
-		for range rapid.IntRange(1, 4).Draw(t, "lives") {
-			for range rapid.IntRange(0, 60).Draw(t, "steps") {
+		for range rapid.IntRange(1, 3).Draw(t, "lives") {
+			for range rapid.IntRange(0, 40).Draw(t, "steps") {
 				w.step()
 			}
 			w.checkpoint(state.Form{}, func() {
