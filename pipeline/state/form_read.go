@@ -99,7 +99,6 @@ type readBlock struct {
 	piece  Piece
 	offset int64
 	raw    []byte
-	count  uint64 // entries of the section up to this block
 }
 
 type neutralReader struct {

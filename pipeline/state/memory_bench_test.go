@@ -7,6 +7,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/connectortest"
@@ -100,6 +101,65 @@ func BenchmarkFork(b *testing.B) {
 			_ = c.store.Close()
 		})
 	}
+}
+
+// BenchmarkUpdateWhileASnapshotIsWritten tells the longest that 100 updates take, and the
+// most memory that is in use.
+func BenchmarkUpdateWhileASnapshotIsWritten(b *testing.B) {
+	for _, n := range []int{1_000_000, 10_000_000} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			c := newCounter(b, n)
+			longest, most, updates := time.Duration(0), int64(0), 0
+			for b.Loop() {
+				snap, err := c.store.Fork(1)
+				if err != nil {
+					b.Fatal(err)
+				}
+				done := make(chan error, 1)
+				go func() {
+					_, err := snap.Write(b.Context(), nowhere{}, state.Form{Compression: "zstd"})
+					done <- err
+				}()
+				for writing := true; writing; updates += 100 {
+					start := time.Now()
+					for range 100 {
+						c.add(c.random())
+					}
+					longest, most = max(longest, time.Since(start)), max(most, c.store.Usage().Memory)
+					select {
+					case err := <-done:
+						if err != nil {
+							b.Fatal(err)
+						}
+						writing = false
+					default:
+					}
+				}
+			}
+			b.ReportMetric(float64(longest.Microseconds()), "longest-µs")
+			b.ReportMetric(float64(most)/float64(n), "most-B/key")
+			b.ReportMetric(float64(updates)/float64(b.N), "updates/op")
+			_ = c.store.Close()
+		})
+	}
+}
+
+// BenchmarkTimers sets a timer for each of many keys and lets it fire.
+func BenchmarkTimers(b *testing.B) {
+	c := newCounter(b, 0)
+	timers := state.NewTimers(c.store.Table("timers"))
+	i := int64(0)
+	for b.Loop() {
+		c.buf = state.AppendKey(c.buf[:0], connectors.IntValue(i))
+		timers.Set(i+60_000, state.MakeKey(c.buf, benchGroups), nil)
+		if i%1000 == 0 {
+			if err := timers.Due(i, func(int64, state.Key, []byte) error { return nil }); err != nil {
+				b.Fatal(err)
+			}
+		}
+		i++
+	}
+	_ = c.store.Close()
 }
 
 // nowhere takes files and keeps nothing.

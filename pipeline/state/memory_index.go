@@ -102,6 +102,7 @@ func (x *index) split(p *pagePool, s *segment, tag uint32) {
 		s = &first
 		x.one = segment{}
 		x.dir, x.shift = []*segment{s}, 32
+		p.bytes.Add(8)
 	}
 	if x.shift == 32-s.depth { // each entry of dir becomes two
 		dir := make([]*segment, 2*len(x.dir))

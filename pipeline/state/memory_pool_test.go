@@ -33,3 +33,31 @@ func TestPagesThatAreGivenBackCanBeHadAgain(t *testing.T) {
 		t.Errorf("%d chunks, %d of huge pages", len(p.chunks), huge)
 	}
 }
+
+func TestAnIndexTakesMoreEqualTagsThanASegmentHolds(t *testing.T) {
+	p := newPagePool()
+	defer p.leave()
+	var x index
+	const n = 9000
+	for i := range uint32(n) {
+		x.add(p, 0xDEADBEEF, i)
+		x.add(p, i*0x9E3779B1, i)
+	}
+	for i := range uint32(n) {
+		x.replace(0xDEADBEEF, i, n+i)
+	}
+	found := map[uint32]bool{}
+	s := x.segment(0xDEADBEEF)
+	for _, w := range s.words {
+		if w>>32 == 0xDEADBEEF {
+			found[uint32(w)-1] = true
+		}
+	}
+	if len(found) != n || !found[n] || !found[2*n-1] {
+		t.Errorf("%d of %d are there", len(found), n)
+	}
+	x.drop(p)
+	if got := p.bytes.Load(); got != 0 {
+		t.Errorf("%d bytes are left", got)
+	}
+}

@@ -111,7 +111,11 @@ func (t *memTable) Get(ns int64, k Key) ([]byte, bool) {
 
 // Upsert implements Table.
 func (t *memTable) Upsert(ns int64, k Key, size int) (value []byte, fresh bool) {
-	if n := t.last; n != nil && n.ns == ns {
+	n := t.last
+	if n == nil || n.ns != ns {
+		n = t.recent[recentSlot(ns)]
+	}
+	if n != nil && n.ns == ns {
 		g := n.one
 		if i := uint(k.Group - t.store.first); i < uint(len(n.split)) {
 			g = n.split[i]

@@ -2,8 +2,10 @@ package state_test
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -30,12 +32,21 @@ func (m moment) compare(o moment) int {
 }
 
 func TestTimersFireOnceInOrderOfTime(t *testing.T) {
-	times := rapid.OneOf(rapid.Int64Range(-5000, 5000), rapid.SampledFrom([]int64{state.MinTime, state.MinTime + 1, state.MaxTime - 1, state.MaxTime}))
+	times := rapid.OneOf(rapid.Int64Range(-5000, 5000), rapid.Int64Range(-20, 20), rapid.SampledFrom([]int64{state.MinTime, state.MinTime + 1, state.MaxTime - 1, state.MaxTime}))
 	rapid.Check(t, func(t *rapid.T) {
-		table := statetest.NewModel(groups).Table("timers")
+		var store state.Store = statetest.NewModel(groups)
+		if rapid.Bool().Draw(t, "memory") {
+			store, _ = state.OpenMemory(context.Background(), state.Options{Last: groups - 1, Groups: groups})
+		}
+		defer func() { _ = store.Close() }()
+		table := store.Table("timers")
 		timers := state.NewTimers(table)
 		want := map[moment]bool{}
 		draw := func() moment {
+			if len(want) > 0 && rapid.Bool().Draw(t, "known") {
+				known := slices.SortedFunc(maps.Keys(want), moment.compare)
+				return rapid.SampledFrom(known).Draw(t, "timer")
+			}
 			return moment{times.Draw(t, "at"), rapid.SampledFrom([]string{"a", "b", "cc"}).Draw(t, "key"), rapid.SampledFrom([]string{"", "x", "y"}).Draw(t, "tag")}
 		}
 		set := func(m moment) {
@@ -45,7 +56,7 @@ func TestTimersFireOnceInOrderOfTime(t *testing.T) {
 		fire := func(wm int64, more int) {
 			err := timers.Due(wm, func(at int64, k state.Key, tag []byte) error {
 				m := moment{at, string(k.Bytes), string(tag)}
-				first := slices.MinFunc(keysOf(want), moment.compare)
+				first := slices.MinFunc(slices.Collect(maps.Keys(want)), moment.compare)
 				if m != first || m.at > wm {
 					t.Fatalf("at %d fires %v, not %v", wm, m, first)
 				}
@@ -78,7 +89,7 @@ func TestTimersFireOnceInOrderOfTime(t *testing.T) {
 			"restore": func(*rapid.T) { timers = state.NewTimers(table) },
 			"next": func(*rapid.T) {
 				at, ok := timers.Next()
-				if ok != (len(want) > 0) || ok && at != slices.MinFunc(keysOf(want), moment.compare).at {
+				if ok != (len(want) > 0) || ok && at != slices.MinFunc(slices.Collect(maps.Keys(want)), moment.compare).at {
 					t.Fatalf("next is %d, %v of %v", at, ok, want)
 				}
 			},
@@ -88,14 +99,6 @@ func TestTimersFireOnceInOrderOfTime(t *testing.T) {
 			t.Fatalf("left behind: %v", spaces)
 		}
 	})
-}
-
-func keysOf(set map[moment]bool) []moment {
-	var all []moment
-	for m := range set {
-		all = append(all, m)
-	}
-	return all
 }
 
 // countingTable counts what is read of a table.

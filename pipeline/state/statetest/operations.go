@@ -44,7 +44,9 @@ func (w *world) work() {
 			w.scan(name, ns)
 		case op == 22:
 			w.putBorrowed(got, want, ns, k)
-		case op == 23 && w.rng.IntN(4) == 0:
+		case op == 23 && w.rng.IntN(2) == 0:
+			w.empty(name, ns)
+		case op == 23 && w.rng.IntN(2) == 0:
 			for _, s := range w.stores {
 				s.Table(name).Drop(ns)
 			}
@@ -61,7 +63,10 @@ func (w *world) work() {
 
 // value draws a value, valid until the next one.
 func (w *world) value() []byte {
-	n := w.size(w.rng.IntN(400))
+	n := 16 // as in upsert: a value that is put in the place of another
+	if w.rng.IntN(3) > 0 {
+		n = w.size(w.rng.IntN(400))
+	}
 	w.scratch = w.scratch[:0]
 	for len(w.scratch) < n {
 		w.scratch = binary.LittleEndian.AppendUint64(w.scratch, w.rng.Uint64())
@@ -134,6 +139,20 @@ func (w *world) namespaces(name string) {
 	got := slices.Concat(all[:1], slices.Compact(all[1:]))
 	want := w.model.Table(name).Namespaces(before, from, to)
 	w.check("namespaces", slices.Equal(got, want), got, want)
+}
+
+// empty deletes all keys of a namespace, one by one.
+func (w *world) empty(name string, ns int64) {
+	var keys []state.Key
+	w.model.Table(name).Scan(ns, func(k state.Key, _ []byte) bool {
+		keys = append(keys, k)
+		return true
+	})
+	for _, k := range keys {
+		got, want := w.table(name, k)
+		a, b := got.Delete(ns, k), want.Delete(ns, k)
+		w.check("delete", a && b, a, b)
+	}
 }
 
 // scan visits a namespace, changes others meanwhile with what it is shown, and may stop.
