@@ -2,9 +2,11 @@ package pipeline_test
 
 import (
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,6 +40,11 @@ func faults(t *testing.T, name string, rules ...storagetest.Rule) {
 
 func on(name string) string { return strings.Replace(straight, "STORAGE", "flaky://"+name, 1) }
 
+// lastName makes names that no other test, nor this one repeated, has used.
+var lastName atomic.Int64
+
+func unused(name string) string { return fmt.Sprintf("%s-%d", name, lastName.Add(1)) }
+
 func TestWhatWasAskedForIsKeptWhenAGenerationCannotBeTaken(t *testing.T) {
 	claim := func(nth int, e storagetest.Effect) storagetest.Rule {
 		return storagetest.Rule{Op: storagetest.OpClaim, Glob: "owner-*", Nth: nth, Effect: e}
@@ -48,6 +55,7 @@ func TestWhatWasAskedForIsKeptWhenAGenerationCannotBeTaken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				name := unused(name)
 				w := pipelinetest.New(t, on(name))
 				feed, out := w.Feed("in", 2), w.Target("out")
 				fill(feed, 2, 0, 100)
@@ -73,7 +81,8 @@ func TestWhatWasAskedForIsKeptWhenAGenerationCannotBeTaken(t *testing.T) {
 
 func TestAStartFromNoneIsNotForgottenWhenItsFirstTryFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := pipelinetest.New(t, on("first-try"))
+		name := unused("first-try")
+		w := pipelinetest.New(t, on(name))
 		feed, out := w.Feed("in", 2), w.Target("out")
 		fill(feed, 2, 0, 100)
 		p := w.Start()
@@ -83,7 +92,7 @@ func TestAStartFromNoneIsNotForgottenWhenItsFirstTryFails(t *testing.T) {
 		}
 		feed.End()
 		w.Options.From = "none"
-		faults(t, "first-try", storagetest.Rule{Op: storagetest.OpCreate, Glob: "owner-2.json"})
+		faults(t, name, storagetest.Rule{Op: storagetest.OpCreate, Glob: "owner-2.json"})
 		s, err := w.Run()
 		if err != nil || s.Counts.Read != 100 {
 			t.Fatalf("%d read, error %v", s.Counts.Read, err)

@@ -3,6 +3,7 @@ package pipeline_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -43,20 +44,21 @@ func (w weak) Barrier(context.Context, connectors.Barrier) (connectors.Prepare, 
 
 func TestAFailedPrepareOfOneSinkLeavesTheOthersOfItsTaskWorking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := pipelinetest.New(t, `
+		address := "mem://" + unused("prepare-test")
+		w := pipelinetest.New(t, strings.Replace(`
 pipeline: two-sinks
 parallelism: 1
 source: {feed: {name: FEED-in}}
 sinks:
   first: {from: source, weak: {}}
-  second: {from: source, file: {path: "mem://prepare-test", roll: {age: 2s}}}
+  second: {from: source, file: {path: "OUT", roll: {age: 2s}}}
 checkpoint: {storage: STORAGE, interval: 1s}
-`)
+`, "OUT", address, 1))
 		feed := w.Feed("in", 1)
 		fill(feed, 1, 0, 10)
 		p := w.Start()
 		time.Sleep(6 * time.Second)
-		out, err := storage.Open("mem://prepare-test")
+		out, err := storage.Open(address)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -132,6 +132,9 @@ type tally struct {
 	failures    failureCounts
 }
 
+// unstored counts the runs without storage in this process: each has a place of its own in memory.
+var unstored atomic.Int64
+
 func newRunner(opts Options) (*runner, error) {
 	if opts.Failpoint == nil {
 		opts.Failpoint = func(string) {}
@@ -146,7 +149,7 @@ func newRunner(opts Options) (*runner, error) {
 	log := opts.Log.With("pipeline", spec.Name)
 	address := spec.Checkpoint.Storage
 	if address == "" {
-		address = fmt.Sprintf("mem://%s-%d", spec.Name, time.Now().UnixNano())
+		address = fmt.Sprintf("mem://%s-unstored-%d", spec.Name, unstored.Add(1))
 	}
 	fs, err := storage.Open(address)
 	if err != nil {
