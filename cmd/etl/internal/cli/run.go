@@ -170,6 +170,7 @@ func (a *app) printResult(r result) error {
 	_, _ = fmt.Fprintf(w, "  read\t%d records, %.1f MB, %.0f records/s\n", r.Counts.Read, float64(r.Counts.Bytes)/1e6, rate)
 	_, _ = fmt.Fprintf(w, "  written\t%d\n", r.Counts.Written)
 	_, _ = fmt.Fprintf(w, "  filtered\t%d\n", r.Counts.Filtered)
+	_, _ = fmt.Fprintf(w, "  late\t%d\n", r.Counts.Late)
 	_, _ = fmt.Fprintf(w, "  skipped\t%d\n", r.Counts.Skipped)
 	_, _ = fmt.Fprintf(w, "  dead letters\t%d\n", r.Counts.Dead)
 	for _, key := range sortedKeys(r.Failures) {
@@ -196,6 +197,7 @@ func (a *app) printJSON(r result) error {
 		Bytes       int64            `json:"bytes"`
 		Written     int64            `json:"written"`
 		Filtered    int64            `json:"filtered"`
+		Late        int64            `json:"late"`
 		Skipped     int64            `json:"skipped"`
 		DeadLetters int64            `json:"dead_letters"`
 		Errors      map[string]int64 `json:"errors,omitempty"`
@@ -208,7 +210,7 @@ func (a *app) printJSON(r result) error {
 		Error       string           `json:"error,omitempty"`
 		ExitCode    int              `json:"exit_code"`
 	}{
-		r.Pipeline, r.Job, r.Outcome, r.Counts.Read, r.Counts.Bytes, r.Counts.Written, r.Counts.Filtered, r.Counts.Skipped, r.Counts.Dead,
+		r.Pipeline, r.Job, r.Outcome, r.Counts.Read, r.Counts.Bytes, r.Counts.Written, r.Counts.Filtered, r.Counts.Late, r.Counts.Skipped, r.Counts.Dead,
 		r.Failures, r.Checkpoints, r.Restarts, r.Elapsed.Seconds(), r.cpu.Seconds(), r.allocs, r.rss, text, exitOf(r.err),
 	})
 }
