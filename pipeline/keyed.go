@@ -92,6 +92,11 @@ func (k *keyedTask) watermark(group int) int64 {
 	return now
 }
 
+// note is what the checkpoint says of the task beside its state.
+func (k *keyedTask) note() keyedState {
+	return keyedState{Watermark: k.task.flow.now.time, Floors: k.floors(), Definition: k.node.definition}
+}
+
 // process hands the rows of one input to the step.
 func (k *keyedTask) process(ctx context.Context, input int, b *connectors.Batch, sel []uint16) error {
 	k.current = b

@@ -16,10 +16,10 @@ import (
 
 // prepared is what a task has to make durable for a barrier.
 type prepared struct {
-	sinks     []preparedSink
-	keyed     *keyedTask // nil where the task has no keyed state
-	snapshot  state.Snapshot
-	watermark int64
+	sinks    []preparedSink
+	keyed    *keyedTask // nil where the task has no keyed state
+	snapshot state.Snapshot
+	noted    keyedState
 }
 
 // preparedSink is what one writer has to prepare.
@@ -76,7 +76,7 @@ func (p *prepared) writeState(ctx context.Context, a *attempt, files connectors.
 	if err != nil {
 		return fmt.Errorf("state of step %s: %w", node.spec.Name, err)
 	}
-	own, err := json.Marshal(keyedState{Watermark: p.watermark, Definition: node.definition})
+	own, err := json.Marshal(p.noted)
 	if err != nil {
 		return err
 	}

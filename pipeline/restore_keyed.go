@@ -24,8 +24,18 @@ import (
 type keyedState struct {
 	// Watermark is how far event time had come for the subtask's key groups.
 	Watermark int64 `json:"watermark"`
+	// Floors are the key groups that had come further before a restart.
+	Floors []keyGroupFloor `json:"floors,omitempty"`
 	// Definition is what the state hangs on, see definer.
 	Definition string `json:"definition,omitempty"`
+}
+
+// keyGroupFloor is a watermark that holds for key groups, both ends included, beyond
+// that of the subtask that owns them now.
+type keyGroupFloor struct {
+	First     int   `json:"first"`
+	Last      int   `json:"last"`
+	Watermark int64 `json:"watermark"`
 }
 
 // keyedStates reads what the subtasks of a keyed step noted, by subtask.
@@ -153,12 +163,44 @@ func (k *keyedTask) restoreWatermarks(op *checkpoint.Operator, first, last int) 
 	for i := range k.floor {
 		k.floor[i] = state.MinTime
 		if st, ok := noted[state.SubtaskOf(first+i, max(op.Parallelism, 1), k.run.Groups)]; ok {
-			k.floor[i] = st.Watermark
+			k.floor[i] = st.watermark(first + i)
 		}
 		least = min(least, k.floor[i])
 	}
 	k.task.flow.now.time = least
 	return nil
+}
+
+// watermark is how far event time had come for a key group.
+func (s *keyedState) watermark(group int) int64 {
+	wm := s.Watermark
+	for _, f := range s.Floors {
+		if f.First <= group && group <= f.Last {
+			wm = max(wm, f.Watermark)
+		}
+	}
+	return wm
+}
+
+// floors are the key groups that are still ahead of the task, for they were restored
+// from a subtask that had come further.
+func (k *keyedTask) floors() []keyGroupFloor {
+	var out []keyGroupFloor
+	for i, wm := range k.floor {
+		group := k.first + i
+		switch n := len(out); {
+		case wm <= k.task.flow.now.time:
+			continue
+		case n > 0 && out[n-1].Last == group-1 && out[n-1].Watermark == wm:
+			out[n-1].Last = group
+		default:
+			out = append(out, keyGroupFloor{First: group, Last: group, Watermark: wm})
+		}
+	}
+	if out == nil {
+		k.floor = nil // the task has come as far as all of them
+	}
+	return out
 }
 
 // openStore opens the state of one subtask in the backend of the file. Where it owns

@@ -413,7 +413,7 @@ func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack, alignmen
 		if p.snapshot, err = t.keyed.fork(ctx, b.id.Number); err != nil {
 			return err
 		}
-		p.keyed, p.watermark = t.keyed, t.flow.now.time
+		p.keyed, p.noted = t.keyed, t.keyed.note()
 		defer func() {
 			if !handed {
 				p.snapshot.Release()
