@@ -21,6 +21,9 @@ type compactor struct {
 	done chan struct{}
 
 	mu     sync.Mutex
+	cond   sync.Cond
+	busy   bool     // there are slices to be merged, or may be
+	urgent bool     // nobody is to wait for that
 	cuts   [][]byte // bounds of the slices, ascending
 	size   int64    // of the database when they were made
 	next   int      // slice to be merged next
@@ -37,7 +40,9 @@ const (
 )
 
 func newCompactor(s *store) *compactor {
-	return &compactor{s: s, kick: make(chan struct{}, 1), done: make(chan struct{})}
+	c := &compactor{s: s, kick: make(chan struct{}, 1), done: make(chan struct{})}
+	c.cond.L = &c.mu
+	return c
 }
 
 // bounds are where files of a flush end.
@@ -56,22 +61,53 @@ func (c *compactor) flushed(size int64) {
 	total := c.s.measure(tables)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.next == 0 && (total > c.size*5/4 || total < c.size*3/4) {
-		c.slice(tables, total)
-	}
 	c.small += size
-	if share := float64(c.small) / float64(total+1); share >= smallShare {
+	share := float64(c.small) / float64(total+1)
+	if share >= smallShare {
 		c.credit = min(1, c.credit+max(1.0/sliceCount, 2*share))
 		c.small = 0
+	}
+	if large := share >= 0.25; (large || c.next == 0) && (total > c.size*5/4 || total < c.size*3/4) {
+		if large || len(c.cuts) == 0 { // files that end elsewhere would tie slices to each other
+			c.next, c.credit = 0, 1
+		}
+		c.slice(tables, total)
 	}
 	if len(c.cuts) == 0 {
 		c.credit = 0
 		return
 	}
+	c.busy = true
 	select {
 	case c.kick <- struct{}{}:
 	default:
 	}
+}
+
+// settle waits until what is due is merged, so that a checkpoint taken then has the
+// outcome and not also what went into it, and the next one has little that is new.
+func (c *compactor) settle(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for c.busy && !c.urgent && ctx.Err() == nil {
+		c.cond.Wait()
+	}
+}
+
+// hurry says that the flushing goroutine is needed elsewhere.
+func (c *compactor) hurry(urgent bool) {
+	c.mu.Lock()
+	c.urgent = urgent
+	c.mu.Unlock()
+	c.cond.Broadcast()
+}
+
+// settled says that all that was due is merged, or failed to be.
+func (c *compactor) settled() {
+	c.mu.Lock()
+	c.busy = len(c.kick) > 0
+	c.mu.Unlock()
+	c.cond.Broadcast()
 }
 
 // relieve waits until the top level is not much deeper than it should be: what is
@@ -83,7 +119,7 @@ func (c *compactor) relieve(ctx context.Context) error {
 	return c.s.db.Compact(ctx, []byte{0}, appendGroup(nil, namesGroup), false)
 }
 
-// slice cuts the keys into parts of half to one and a half times the same size,
+// slice cuts the keys into parts of about the same size,
 // where files begin. Cuts that fit are kept, as files of earlier flushes end there.
 func (c *compactor) slice(levels [][]pebble.SSTableInfo, total int64) {
 	old := c.cuts
@@ -112,7 +148,7 @@ func (c *compactor) slice(levels [][]pebble.SSTableInfo, total int64) {
 			}
 			old = old[1:]
 		}
-		if at-last >= sum/sliceCount*5/4 {
+		if at-last >= sum/sliceCount*3/4 {
 			c.cuts, last = append(c.cuts, bytes.Clone(t.Smallest.UserKey)), at
 		}
 		at += t.Size
@@ -172,5 +208,6 @@ func (c *compactor) run(ctx context.Context) {
 		if tables, err := c.s.db.SSTables(); err == nil {
 			c.s.measure(tables)
 		}
+		c.settled()
 	}
 }

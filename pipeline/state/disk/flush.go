@@ -172,8 +172,8 @@ func (s *store) rangesOf(drops []drop) []span {
 	return spans
 }
 
-// tableBytes is how large the database's files are made that a flush adds.
-const tableBytes = 2 << 20
+// tableBytes is how much a flush puts into a file of the database, before compression.
+const tableBytes = 1 << 20
 
 // tables writes files of the database from keys in order.
 type tables struct {

@@ -45,6 +45,8 @@ func (f *flusher) await(epoch uint64) bool {
 	defer f.mu.Unlock()
 	f.waiting, f.stalled = true, false
 	f.cond.Broadcast()
+	f.s.compactor.hurry(true)
+	defer f.s.compactor.hurry(false)
 	for f.flushed.Load() <= epoch && !f.closing && !f.s.failed() && len(f.queue) > 0 {
 		f.cond.Wait()
 	}
@@ -65,15 +67,19 @@ func (f *flusher) run(ctx context.Context) {
 			f.failed(fmt.Errorf("flush the state to %s: %w%s", f.s.dir, err, explain(err, f.s.dir)))
 			continue
 		}
-		if j.fork != nil {
-			j.fork.finish(f.s.checkpoint(j.fork))
-		}
 		f.mu.Lock()
-		f.queue = f.queue[1:]
 		f.flushed.Store(j.epoch)
 		f.mu.Unlock()
 		f.cond.Broadcast()
 		f.s.compactor.flushed(size)
+		if j.fork != nil {
+			f.s.compactor.settle(ctx)
+			j.fork.finish(f.s.checkpoint(j.fork))
+		}
+		f.mu.Lock()
+		f.queue = f.queue[1:]
+		f.mu.Unlock()
+		f.cond.Broadcast()
 	}
 }
 
@@ -114,5 +120,6 @@ func (f *flusher) stop() {
 	f.closing = true
 	f.mu.Unlock()
 	f.cond.Broadcast()
+	f.s.compactor.hurry(true)
 	<-f.done
 }
