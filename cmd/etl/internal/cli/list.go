@@ -42,6 +42,9 @@ type entry struct {
 	Keys    []keyEntry `json:"keys,omitempty"`
 }
 
+// aggregateFunction is the kind of functions that stand in an aggregate's select.
+const aggregateFunction = "aggregate function"
+
 // keyEntry is one key of a block.
 type keyEntry struct {
 	Key      string   `json:"key"`
@@ -72,6 +75,9 @@ func entries() []entry {
 	}
 	for _, f := range expr.Functions() {
 		out = append(out, entry{Kind: "function", Name: f.Signature, Doc: f.Doc, Example: f.Example})
+	}
+	for _, f := range expr.AggregateFunctions() {
+		out = append(out, entry{Kind: aggregateFunction, Name: f.Signature, Doc: f.Doc, Example: f.Example})
 	}
 	return out
 }
@@ -145,7 +151,11 @@ func (a *app) list(what string) error {
 	for _, e := range entries() {
 		switch what {
 		case "":
-			if e.Kind != "function" {
+			if e.Kind != "function" && e.Kind != aggregateFunction {
+				chosen = append(chosen, e)
+			}
+		case "functions":
+			if e.Kind == "function" || e.Kind == aggregateFunction {
 				chosen = append(chosen, e)
 			}
 		case "connectors":

@@ -163,10 +163,12 @@ func writeStream(b *strings.Builder, name string, s *pipeline.StreamDescription)
 	for _, f := range s.Fields {
 		fields = append(fields, f.Name+": "+f.Type)
 	}
-	if !s.Complete {
+	switch {
+	case !s.Complete && len(fields) == 0:
+		fields = []string{"any fields"}
+	case !s.Complete:
 		fields = append(fields, "any other field")
-	}
-	if len(fields) == 0 {
+	case len(fields) == 0:
 		fields = []string{"no fields"}
 	}
 	line := ""
