@@ -23,8 +23,8 @@ type keyedTask struct {
 	current  *connectors.Batch // being processed
 	decode   format.Decoder    // of kept records that are given out again; nil where no field is read
 
-	shown struct { // for metrics
-		watermark atomic.Int64
+	shown struct { // for metrics too
+		watermark atomic.Int64 // what the step was told last
 		idle      atomic.Bool
 	}
 
@@ -113,8 +113,12 @@ func (k *keyedTask) checked(err error) error {
 	return err
 }
 
-// advance tells the step how far event time has come.
+// advance tells the step how far event time has come, unless it knows.
 func (k *keyedTask) advance(ctx context.Context, watermark int64) error {
+	if watermark <= k.shown.watermark.Load() {
+		return nil
+	}
+	k.shown.watermark.Store(watermark)
 	return k.checked(k.instance.Watermark(ctx, watermark))
 }
 

@@ -19,6 +19,9 @@ type keyedNode struct {
 	// decodes says, by output, that rows which the step kept and gives out again have
 	// fields that are to be read.
 	decodes []bool
+	// delay is by how many milliseconds event time can have passed a row that the step
+	// gives out, see transform.Delayer.
+	delay int64
 }
 
 // definer is implemented by keyed steps whose state fits one definition only: a
@@ -118,6 +121,9 @@ func (b *planner) buildKeyed(n *node, t *spec.Transform, kind transform.Spec, vi
 	c.keyed.step = step
 	if d, ok := step.(definer); ok {
 		c.keyed.definition = b.spec.Mask(d.Definition())
+	}
+	if d, ok := step.(transform.Delayer); ok {
+		c.keyed.delay = d.Delay()
 	}
 	for _, v := range env.Outputs() {
 		n.outputs = append(n.outputs, output{view: v})

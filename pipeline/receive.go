@@ -52,16 +52,17 @@ func (t *task) resume(ctx context.Context) error {
 	return t.pass(ctx)
 }
 
-// pass hands the event time of the task's inputs to its step and on to the receivers.
+// pass hands the event time of the task's inputs to its step and on to the receivers,
+// behind what the step gives out for it.
 func (t *task) pass(ctx context.Context) error {
 	m := t.flow.now
 	if t.keyed != nil {
-		t.keyed.shown.watermark.Store(m.time)
 		t.keyed.shown.idle.Store(m.idle)
-		if m.time > t.told.time {
-			if err := t.keyed.advance(ctx, m.time); err != nil {
-				return err
-			}
+		if err := t.keyed.advance(ctx, m.time); err != nil {
+			return err
+		}
+		if m.time != state.MaxTime {
+			m.time = minus(m.time, t.chain.keyed.delay)
 		}
 	}
 	t.tell(m)
