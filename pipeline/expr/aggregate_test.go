@@ -138,6 +138,9 @@ func TestMistakesAroundAggregateFunctionsAreExplained(t *testing.T) {
 		{`count(tags, # > 1)`, "#", "unexpected `#`; `#` stands for an element of a list; here count, sum and the like are the aggregate functions, and those of lists are written `::count(…)`"},
 		{`summ(price)`, "summ", "no function is called `summ`; did you mean `sum`?"},
 		{`count_distnct(price)`, "count_distnct", "no function is called `count_distnct`; did you mean `count_distinct`?"},
+		{`percentile(price, 0.99)`, "percentile", "no function is called `percentile`; write `quantile(x, 0.99)`"},
+		{`1 + mean(price)`, "price", "`price` stands outside of an aggregate function and is no key: no field is called `price`; mean() is about a list; over the records of a group write `avg(x)`"},
+		{`count(*)`, "*", "unexpected `*`; count() counts all records"},
 		{`sum(lne(item))`, "lne", "no function is called `lne`; did you mean `len`?"},
 		{`let k = max(price); sum(price * k)`, "k", "`k` is made of results, and an argument of an aggregate function is about single records"},
 		{`sum(prices)`, "prices", "no field is called `prices`"},
@@ -163,7 +166,7 @@ func TestAggregateFunctionsElsewhereAreExplained(t *testing.T) {
 	const elsewhere = " is an aggregate function, and those stand only in the `select` of an `aggregate` step"
 	const meant = "; as an aggregate function it stands only in the `select` of an `aggregate` step"
 	check(t, `{"price": 5, "item": "x"}`, [][2]string{
-		{`count()`, "load: a list and an expression for its elements are missing; the aggregate functions count() and sum() stand only in the `select` of an `aggregate` step"},
+		{`count()`, "load: a list and an expression for its elements are missing; the aggregate functions count() and sum() stand only in the `select` of an `aggregate` step; `having` goes by the names given there"},
 		{`count(price > 3) > 2`, "load: count() goes through a list, and price > 3 is bool" + meant},
 		{`sum(price) > 3`, "error: price must be a list, and is an int" + meant},
 		{`first(price)`, "error: first() takes list for `list`, and price is an int" + meant},

@@ -165,10 +165,11 @@ func (c *compiler) call(n ast.Node, name string, args []ast.Node) *node {
 		from := c.offset(n.Location().From)
 		return c.unknown(&site{offset: from - c.start, length: c.offset(n.Location().To) - from}, name)
 	}
-	nodes := make([]*node, len(args))
+	nodes, faults := make([]*node, len(args)), len(c.errs)
 	for i, a := range args {
 		nodes[i] = c.compile(a)
 	}
+	c.ofRecords(name, faults)
 	if !c.arguments(at, f, nodes) {
 		return &node{typ: Any, slot: -1, at: at, run: func(*Env) connectors.Value { return failure }}
 	}
@@ -191,11 +192,7 @@ func (c *compiler) unknown(at *site, name string) *node {
 	if f, _ := aggregateOf(name); f != nil {
 		return c.fault(at, elsewhereAggregate(name), "")
 	}
-	names := functionNames()
-	if c.agg != nil {
-		names = append(names, aggregateNames()...)
-	}
-	return c.fault(at, "no function is called `"+name+"`", didYouMean(name, names))
+	return c.fault(at, "no function is called `"+name+"`", c.functionHelp(name))
 }
 
 // arguments checks the number and the types of a call's arguments.

@@ -240,12 +240,18 @@ func (c *compiler) names(tree ast.Node, known ...string) {
 			}
 		}
 	})
+	parts := map[ast.Node]string{}
 	visit(tree, func(n ast.Node) {
+		if m, ok := n.(*ast.MemberNode); ok {
+			if name, ok := m.Property.(*ast.StringNode); ok {
+				parts[m.Node] = name.Value
+			}
+		}
 		id, ok := n.(*ast.IdentifierNode)
 		if !ok || declared[id.Value] || id.Value == "null" || slices.Contains(known, id.Value) {
 			return
 		}
-		c.fault(c.site(n), nameFault(id.Value, known), nameHelp(id.Value, known))
+		c.fault(c.site(n), nameFault(id.Value, known), nameHelp(id.Value, parts[n], known))
 	})
 }
 
@@ -259,7 +265,9 @@ func nameFault(name string, known []string) string {
 	return "`" + name + "` does not say of which record of the join it is"
 }
 
-func nameHelp(name string, known []string) string {
+// nameHelp is the help for a name that means nothing in a join. part is what stands
+// behind it after a dot: the name of an input may have been meant.
+func nameHelp(name, part string, known []string) string {
 	switch name {
 	case LeftSide, RightSide:
 		return ""
@@ -270,6 +278,9 @@ func nameHelp(name string, known []string) string {
 	}
 	if near := didYouMean(name, known); near != "" {
 		return near
+	}
+	if part != "" {
+		return "the records are called left and right, whatever their inputs are called: write " + forms(known, "."+part) + ", and for a field " + name + " " + forms(known, "."+name+"."+part)
 	}
 	return "write " + forms(known, "."+name)
 }

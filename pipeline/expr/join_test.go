@@ -72,6 +72,7 @@ func TestFaultsOfAConditionHaveTheirPlace(t *testing.T) {
 		{`left.a == right.a || left.b == right.b`, "0+38: a condition with `||` gives no key to join by; an equality must hold for all pairs; put `||` behind one, as in `left.id == right.id && (… || …)`"},
 		{`left.a - right.a == 0`, "0+21: a side of the equality is of both records; bring it into the form `expression of left == expression of right`"},
 		{`id == right.id`, "0+2: `id` does not say of which record of the join it is; write `left.id` or `right.id`"},
+		{`orders.id == right.id`, "0+6: `orders` does not say of which record of the join it is; the records are called left and right, whatever their inputs are called: write `left.id` or `right.id`, and for a field orders `left.orders.id` or `right.orders.id`"},
 		{`lft.id == right.id`, "0+3: `lft` does not say of which record of the join it is; did you mean `left`?"},
 		{`left.id == right.id && this.x`, "23+4: `this` does not say of which record of the join; write `left` or `right`"},
 		{`left.id == right.id && meta.offset > 1`, "23+4: `meta` does not say of which record of the join; write `left.meta` or `right.meta`"},

@@ -188,6 +188,8 @@ func TestTypesAreChecked(t *testing.T) {
 		{`meta.keys`, "load: meta has no `keys`; it has meta.key…"},
 		{`let null = 1; 2`, "load: `null` cannot be the name of a variable"},
 		{`a b`, "load: unexpected `b`"},
+		{`i desc`, "load: unexpected `desc`; an order goes behind a colon, as in `{price: desc}`"},
+		{`ifnull(i, 7)`, "load: no function is called `ifnull`; write `coalesce(a, b)` or `a ?? b`"},
 		{`i = 7`, "load: unexpected `=`; equality is `==`"},
 		{`b & b`, "load: unexpected `&`; both conditions are `&&`"},
 		{`b AND b`, "load: unexpected `AND`; both conditions are `&&`"},

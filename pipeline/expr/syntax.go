@@ -19,6 +19,9 @@ func (c *compiler) syntax(err error) *Error {
 		if c.agg != nil && out.Msg == "unexpected `#`" {
 			out.Help = "`#` stands for an element of a list; here count, sum and the like are the aggregate functions, and those of lists are written `::count(…)`"
 		}
+		if before := strings.TrimRight(c.text[:out.Offset], " "); out.Msg == "unexpected `*`" && strings.HasSuffix(before, "(") {
+			out.Help = "count() counts all records"
+		}
 	}
 	return out
 }
@@ -30,7 +33,13 @@ var elsewhere = map[string]string{
 	"IS": "null is tested by `x == null` or is_null(x)", "IN": "it is written `in`", "like": "patterns are tested by `x matches \"regex\"`",
 	"LIKE": "patterns are tested by `x matches \"regex\"`", "between": "a range is tested by `1 <= x <= 9`", "BETWEEN": "a range is tested by `1 <= x <= 9`",
 	"case": "choices are `condition ? a : b`", "CASE": "choices are `condition ? a : b`",
+	"desc": descending, "DESC": descending, "asc": ascending, "ASC": ascending,
 }
+
+const (
+	descending = "an order goes behind a colon, as in `{price: desc}`"
+	ascending  = "an order goes behind a colon, as in `{price: asc}`"
+)
 
 // syntaxMessage puts expr-lang's messages into words that do not speak of
 // tokens, and gives the help there is.
@@ -56,7 +65,7 @@ func syntaxMessage(msg string) (text, help string) {
 	case strings.Contains(msg, "maximum allowed nodes"):
 		return "the expression has too many parts", ""
 	case strings.HasPrefix(msg, "expected at least "):
-		return "a list and an expression for its elements are missing", "the aggregate functions count() and sum() stand only in the `select` of an `aggregate` step"
+		return "a list and an expression for its elements are missing", "the aggregate functions count() and sum() stand only in the `select` of an `aggregate` step; `having` goes by the names given there"
 	case msg == "literal not terminated":
 		return "a quoted text does not end", ""
 	case msg == "invalid char escape":
