@@ -26,7 +26,7 @@ test: ## all tests that need no services
 	$(GOTEST) $(RACE) -timeout 10m ./...
 
 integration: ## starts real services, runs the tests that need them, stops them
-	deploy/services/with.sh kafka -- $(GOTEST) -tags integration -timeout 20m $(NEED_SERVICES)
+	deploy/services/with.sh kafka postgres redis -- $(GOTEST) -tags integration -timeout 20m $(NEED_SERVICES)
 
 soak: ## a million records, many kills: exactly once, by an independent reader
 	deploy/services/with.sh kafka -- go test -tags 'integration soak' -timeout 60m -count 1 -v -run 'Soak' ./cmd/etl/internal/soak

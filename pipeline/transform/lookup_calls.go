@@ -1,6 +1,7 @@
 package transform
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -83,10 +84,26 @@ func (r *lookupRun) call(ctx context.Context, group []wantedKey) (size int, err 
 		clear(answers)
 	}
 	for i := range group {
+		answers[i].Row = oneLine(answers[i].Row)
 		group[i].asked, group[i].Answer = true, answers[i]
 		size += len(answers[i].Row)
 	}
 	return size, nil
+}
+
+// oneLine is a row without raw line breaks, which are allowed between its tokens only:
+// a map in a slot is written as it is, also where a record is a line.
+func oneLine(row []byte) []byte {
+	if bytes.IndexByte(row, '\n') < 0 && bytes.IndexByte(row, '\r') < 0 {
+		return row
+	}
+	row = bytes.Clone(row)
+	for i, c := range row {
+		if c == '\r' || c == '\n' {
+			row[i] = ' '
+		}
+	}
+	return row
 }
 
 // lookupKey takes an encoded key apart.
