@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -140,5 +142,32 @@ func TestTheMonitorShowsSplitsAndSteps(t *testing.T) {
 		if got = w.Options.Monitor.Progress(); len(got.Steps) != 0 {
 			t.Errorf("after the end: %+v", got)
 		}
+	})
+}
+
+func TestAStateDirThatCannotBeHadIsRefusedBeforeTheRunningProcessIsEnded(t *testing.T) {
+	dir := t.TempDir()
+	taken := filepath.Join(dir, "file")
+	if err := os.WriteFile(taken, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		on := func(dir string) string {
+			return strings.Replace(at(2, counting), "interval", "state: {backend: disk, dir: '"+dir+"'}, interval", 1)
+		}
+		w := pipelinetest.New(t, on(filepath.Join(dir, "state")))
+		feed := w.Feed("in", 2)
+		clicks(feed, 2, 0, 100)
+		p := w.Start()
+		time.Sleep(300 * time.Millisecond)
+		w.Redefine(on(taken))
+		if _, err := w.Run(); err == nil || !connectors.IsPermanent(err) || !strings.Contains(err.Error(), "checkpoint.state.dir "+taken) {
+			t.Errorf("a state dir that is a file: error %v", err)
+		}
+		feed.End()
+		if _, err := p.Wait(); err != nil {
+			t.Errorf("the running process ended: %v", err)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantClicks([2]int{0, 100}))
 	})
 }

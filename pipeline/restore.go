@@ -60,6 +60,9 @@ func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Rest
 			return nil, nil, err
 		}
 	}
+	if err := a.takeWorkdir(r.generation == 0); err != nil {
+		return nil, nil, err
+	}
 	if err := r.takeGeneration(ctx, survey); err != nil {
 		return nil, nil, err
 	}
@@ -139,10 +142,16 @@ func (r *runner) takeGeneration(ctx context.Context, survey *checkpoint.Survey) 
 	switch {
 	case err == nil:
 		r.generation = g
-	case r.generation == 0 && (errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EROFS)):
+	case r.generation == 0 && unusable(err):
 		return connectors.Permanent(fmt.Errorf("checkpoint.storage %s cannot be written to: %w", r.opts.Plan.Spec.Checkpoint.Storage, err))
 	}
 	return err
+}
+
+// unusable reports whether a folder cannot be written to until somebody changes it or
+// names another one.
+func unusable(err error) bool {
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EROFS)
 }
 
 // choose lists the checkpoints anew, since another process may have been at work

@@ -3,7 +3,9 @@ package pipeline
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -100,9 +102,6 @@ type restoredState struct {
 // loadState opens the state of all keyed steps, at once for as many tasks as there
 // are processors, and lets the steps begin.
 func (a *attempt) loadState(ctx context.Context, from restoredState) error {
-	if err := a.takeWorkdir(); err != nil {
-		return err
-	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(runtime.GOMAXPROCS(0))
 	for _, t := range a.tasks {
@@ -215,8 +214,9 @@ func (a *attempt) openStore(ctx context.Context, t *task, opts state.Options) (s
 	return disk.Open(ctx, opts)
 }
 
-// takeWorkdir takes the directory that the disk backend works in.
-func (a *attempt) takeWorkdir() (err error) {
+// takeWorkdir takes the directory that the disk backend works in. At a first start one
+// that can never be had is for a person to mend.
+func (a *attempt) takeWorkdir(first bool) (err error) {
 	p := a.plan.Spec
 	if p.Checkpoint.State.Backend != spec.DiskState || len(a.plan.keyedSteps()) == 0 {
 		return nil
@@ -226,5 +226,8 @@ func (a *attempt) takeWorkdir() (err error) {
 		base = filepath.Join(os.TempDir(), "sluice-state")
 	}
 	a.workdir, err = openWorkdir(filepath.Join(base, p.Name))
+	if err != nil && first && (unusable(err) || errors.Is(err, fs.ErrNotExist)) {
+		return connectors.Permanent(fmt.Errorf("checkpoint.state.dir %s cannot be written to: %w", base, err))
+	}
 	return err
 }
