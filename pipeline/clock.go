@@ -13,6 +13,10 @@ type eventClock interface {
 	// that come after the first tick were found while the pipeline runs: they hold
 	// event time back only from their first record on.
 	add(splits []connectors.Split, now time.Time)
+	// given tells that the reader gave out a batch of a split up to a position. Until
+	// advance comes there the split is not at its end, however long a throttle makes
+	// that.
+	given(split int, next int64)
 	// observe sees rows of one split in order, just before they are handed on. It sets
 	// the Mark of each to the watermark of the split before it. A row whose time
 	// cannot be is given to refuse and left out of what is returned, in the memory of rows.

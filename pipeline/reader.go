@@ -42,6 +42,7 @@ func (r *sourceReader) poll(ctx context.Context) (*connectors.Batch, error) {
 		b.Recycle()
 		return nil, connectors.Permanent(fmt.Errorf("source %s went back from its position", r.source.node.spec.Name))
 	}
+	r.clock.given(b.Split, b.Next)
 	return b, nil
 }
 

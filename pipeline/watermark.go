@@ -99,6 +99,8 @@ func (c *sourceClock) add(splits []connectors.Split, now time.Time) {
 	c.show()
 }
 
+func (c *sourceClock) given(split int, next int64) { c.splits[split].given = next }
+
 func (c *sourceClock) observe(split int, b *connectors.Batch, rows []uint16, now time.Time, refuse func(row uint16, reason string)) []uint16 {
 	s := &c.splits[split]
 	before, held := s.mark, s.holds()
@@ -153,7 +155,7 @@ func (c *sourceClock) look(i int) {
 		return
 	}
 	before := s.caughtUp
-	s.caughtUp = c.progressOf != nil && c.progressOf.CaughtUp(i)
+	s.caughtUp = c.progressOf != nil && s.next >= s.given && c.progressOf.CaughtUp(i)
 	if s.caughtUp && !before && s.until < 0 {
 		// Where a split ends may be known only now.
 		if s.until = c.reader.Position(i, s.next).Until; s.until >= 0 && s.next >= s.until {

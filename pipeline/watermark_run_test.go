@@ -197,6 +197,24 @@ checkpoint: {storage: STORAGE, interval: 2s}
 	})
 }
 
+func TestAPartitionWhoseRecordsWaitForAThrottleIsNotIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := tickingWorld(t, "{}")
+		w.Redefine(strings.NewReplacer("WATERMARK", "{delay: 0s, idle_after: 15s}",
+			"transforms:", "transforms:\n  - throttle: {records_per_second: 0.05}").Replace(ticking))
+		feed := w.Feed("in", 2)
+		p := w.Start()
+		click(feed, 1, 1_000_000)
+		settle()
+		click(feed, 0, 0, 10_000, 20_000, 30_000)
+		time.Sleep(5 * time.Minute)
+		feed.End()
+		if s := ended(t, p); s.Counts.Late != 0 {
+			t.Errorf("%d records are late", s.Counts.Late)
+		}
+	})
+}
+
 func TestTimesBefore1970GoTheirWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, m := tickingWorld(t, "{delay: 1s, idle_after: never}")

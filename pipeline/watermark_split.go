@@ -12,6 +12,7 @@ import (
 type splitTime struct {
 	id    string
 	next  int64 // position after the last record handed on
+	given int64 // position after the last record that the reader gave out
 	until int64 // -1 for none
 
 	high int64 // highest event time; of no meaning before seen
