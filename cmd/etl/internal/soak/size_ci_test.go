@@ -9,4 +9,6 @@ const (
 
 	nexmarkKills = 10    // of each query's process
 	nexmarkBoth  = false // whether all queries run with both backends
+
+	churnCheckpoints = 75 // how long keys come and go, in checkpoints
 )

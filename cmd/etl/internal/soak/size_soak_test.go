@@ -9,4 +9,6 @@ const (
 
 	nexmarkKills = 25   // of each query's process
 	nexmarkBoth  = true // whether all queries run with both backends
+
+	churnCheckpoints = 960 // how long keys come and go, in checkpoints
 )
