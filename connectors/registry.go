@@ -22,6 +22,10 @@ type SourceSpec struct {
 	New func(config any) (Source, error)
 	// Bounded tells whether a source so configured ends by itself.
 	Bounded func(config any) bool
+	// LooseTime says what the time of its records is where that does not tell when
+	// they happened, such as "the time when its file was last changed". A step that
+	// goes by it is warned of. Empty where the time is the records' own.
+	LooseTime string
 }
 
 // SinkSpec describes a kind of sink, as SourceSpec does a source.

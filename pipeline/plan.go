@@ -113,6 +113,7 @@ func NewPlan(p *spec.Pipeline) *Plan {
 	}
 	b.findCarries()
 	b.findScopes()
+	b.warnOfTime()
 	b.countWriters()
 	return b.plan
 }

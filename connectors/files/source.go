@@ -27,7 +27,8 @@ func init() {
 			}
 			return NewSource(*c)
 		},
-		Bounded: func(any) bool { return true },
+		Bounded:   func(any) bool { return true },
+		LooseTime: "the time when its file was last changed",
 	})
 }
 

@@ -39,4 +39,5 @@ const (
 	CodeRelative    Code = "W0505" // a path that depends on the folder the program is started in
 	CodeNoName      Code = "W0506" // a step with state that a checkpoint knows by its place only
 	CodeCoarseKey   Code = "W0507" // rows that are told apart replace each other in a sink
+	CodeNoTime      Code = "W0508" // windows over records whose time does not tell when they happened
 )

@@ -111,7 +111,7 @@ func TestGoodFilesHaveNoFaults(t *testing.T) {
 
 // compile stands for the engine, which compiles the expressions of a pipeline
 // and reports their faults by the path of their keys: every totl is one, and coarse
-// in a key is a warning.
+// in a key and a source called untimed are warnings.
 func compile(p *Pipeline) {
 	check := func(config any, path []string) {
 		if config == nil {
@@ -121,6 +121,11 @@ func compile(p *Pipeline) {
 			if i := strings.Index(e.Expr.Text, "totl"); i >= 0 {
 				p.Fault(below(path, e.Path...), expr.Errors{{Offset: i, Length: 4, Msg: `unknown field "totl"`, Help: `did you mean "total"?`}})
 			}
+		}
+	}
+	for _, s := range p.Sources {
+		if s.Name == "untimed" {
+			p.Warn(s.Path, CodeNoTime, "step a goes by event time, and without a timestamp that of each record of source untimed is loose", "add timestamp")
 		}
 	}
 	for i := range p.Transforms {
