@@ -64,6 +64,7 @@ type compiler struct {
 	fields    [][]string
 	whole     bool
 	tombstone bool
+	varies    bool
 	vm        bool
 	fold      *Env
 	agg       *aggregation // set where aggregate functions may stand

@@ -83,6 +83,7 @@ type Program struct {
 	fields    [][]string
 	whole     bool
 	tombstone bool
+	varies    bool
 	slot      int // the slot that the expression is nothing but, or -1
 	native    bool
 	limits    Limits
@@ -118,6 +119,11 @@ func (p *Program) Slot() (int, bool) { return p.slot, p.slot >= 0 }
 // ReadsTombstone reports whether the expression asks for meta.tombstone, and so
 // has a value for records without one.
 func (p *Program) ReadsTombstone() bool { return p.tombstone }
+
+// Varies reports whether the expression reads of the record what is another thing in
+// each change of a row: its offset, timestamp, operation or headers. Over an updating
+// stream it gives for a row that is taken back something else than it gave for the row.
+func (p *Program) Varies() bool { return p.varies }
 
 // Native reports whether our own code evaluates the whole expression. Otherwise
 // a function in it is run by expr's virtual machine on converted arguments,

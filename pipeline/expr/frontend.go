@@ -51,7 +51,7 @@ func (c *compiler) program(root *node) *Program {
 	}
 	p := &Program{
 		text: c.text[c.start:], typ: root.typ, run: root.run, want: want, root: root.at, fields: c.fields,
-		whole: c.whole, tombstone: c.tombstone, slot: root.slot, native: !c.vm, limits: c.limits, vars: c.vars,
+		whole: c.whole, tombstone: c.tombstone, varies: c.varies, slot: root.slot, native: !c.vm, limits: c.limits, vars: c.vars,
 	}
 	switch {
 	case want == Bool:

@@ -218,6 +218,7 @@ func (c *compiler) meta(at *site, rest []string) *node {
 			return c.fault(at, "name one header", "as in meta.headers[\"trace\"]")
 		}
 		name := rest[1]
+		c.varies = true
 		return &node{typ: (textBit | bytesBit).Nullable(), slot: -1, at: at, run: func(e *Env) connectors.Value { return header(e.rec, name) }}
 	}
 	part, ok := metas[rest[0]]
@@ -225,6 +226,7 @@ func (c *compiler) meta(at *site, rest []string) *node {
 		return c.fault(at, "meta has no `"+strings.Join(rest, ".")+"`", "it has "+metaParts)
 	}
 	c.tombstone = c.tombstone || rest[0] == "tombstone"
+	c.varies = c.varies || rest[0] == "offset" || rest[0] == "timestamp" || rest[0] == "op"
 	return &node{typ: part.typ, slot: -1, at: at, run: part.run}
 }
 

@@ -14,6 +14,7 @@ func When(condition, p *Program) *Program {
 	q.typ, q.want, q.slot, q.cond = p.typ.Nullable(), p.want.Nullable(), -1, nil
 	q.vars, q.native = max(p.vars, condition.vars), p.native && condition.native
 	q.whole, q.tombstone = p.whole || condition.whole, p.tombstone || condition.tombstone
+	q.varies = p.varies || condition.varies
 	q.fields = slices.Clone(condition.fields)
 	for _, f := range p.fields {
 		if !slices.ContainsFunc(q.fields, func(o []string) bool { return slices.Equal(o, f) }) {
