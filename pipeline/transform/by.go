@@ -2,6 +2,7 @@ package transform
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/expr"
@@ -16,6 +17,9 @@ func (e *KeyedEnv) KeyBy(input int, keys connectors.Keys, at string) []*expr.Pro
 	for _, k := range keys {
 		if p := e.Compile(input, k.Expr, expr.Options{Deterministic: true, Name: k.Name}, at, k.Name); p != nil {
 			programs = append(programs, p)
+			if e.In[input].Updates() != nil && p.Varies() {
+				e.Report([]string{at, k.Name}, varies(p))
+			}
 		}
 	}
 	if len(programs) < len(keys) {
@@ -23,6 +27,15 @@ func (e *KeyedEnv) KeyBy(input int, keys connectors.Keys, at string) []*expr.Pro
 	}
 	e.Key(input, programs...)
 	return programs
+}
+
+// varies says why a value cannot be used of an updating stream.
+func varies(p *expr.Program) error {
+	return &expr.Error{
+		Length: len(p.Text()),
+		Msg:    fmt.Sprintf("`%s` is not the same for a row of an updating stream and for the change that takes it back", p.Text()),
+		Help:   "use fields, or meta.key",
+	}
 }
 
 // keyFields are the names by which rows grouped by keys are told apart where the

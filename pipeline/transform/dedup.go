@@ -3,6 +3,7 @@ package transform
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -13,21 +14,22 @@ import (
 
 // DedupConfig is the block of a dedup.
 type DedupConfig struct {
-	By     connectors.Keys     `key:"by" doc:"What records that repeat each other have in common: fields, or expressions by name." required:"true"`
-	Keep   string              `key:"keep" doc:"Which of the repeats stays: the first that comes, or the last by event time." enum:"first|last"`
-	Within connectors.TimeSpan `key:"within" doc:"For how long after the first record others with the same key are repeats. Default: for ever, and the keys are kept for ever too."`
-	Emit   Emit                `key:"emit" doc:"When a last record is given out: on_change (the default) as an update of the one before, on_close once within has passed or the input has ended, or {every: 10s}."`
+	By     connectors.Keys `key:"by" doc:"What records that repeat each other have in common: fields, or expressions by name." required:"true"`
+	Keep   string          `key:"keep" doc:"Which of the repeats stays: the first that comes, or the last by event time." enum:"first|last"`
+	Within JoinTTL         `key:"within" doc:"For how long around the first record that comes others with the same key are repeats. Default: forever, and the keys are kept forever too."`
+	Emit   Emit            `key:"emit" doc:"When a last record is given out: on_change (the default) as an update of the one before, on_close once within has passed or the input has ended, or {every: 10s}."`
 }
 
 // Validate checks the block.
 func (c *DedupConfig) Validate() error {
-	switch {
-	case c.Within < 0:
-		return &connectors.FieldError{Key: "within", Msg: "a time cannot be negative"}
-	case c.Keep == "first" && c.Emit.Mode != EmitDefault:
-		return &connectors.FieldError{Key: "emit", Msg: "the first record is given out as it comes", Help: "remove emit, or write keep: last"}
+	var errs []error
+	if len(c.By) == 0 {
+		errs = append(errs, &connectors.FieldError{Key: "by", Msg: "there is nothing to tell repeats by, so that one record would stay of all", Help: "name the fields that repeats have in common"})
 	}
-	return nil
+	if c.Keep == "first" && c.Emit.Mode != EmitDefault {
+		errs = append(errs, &connectors.FieldError{Key: "emit", Msg: "the first record is given out as it comes", Help: "remove emit, or write keep: last"})
+	}
+	return errors.Join(errs...)
 }
 
 func init() {
@@ -58,7 +60,7 @@ func buildDedup(config any, env *KeyedEnv) KeyedStep {
 		return nil
 	}
 	d := &dedup{
-		name: env.Name, first: c.Keep == "first", within: time.Duration(c.Within).Milliseconds(),
+		name: env.Name, first: c.Keep == "first", within: c.Within.millis(),
 		emit: c.Emit.or(EmitOnChange), event: env.Timestamped, stride: env.Row.Base().Stride,
 	}
 	var text []string
@@ -67,16 +69,30 @@ func buildDedup(config any, env *KeyedEnv) KeyedStep {
 		text = append(text, k.Text())
 		d.meta = d.meta && len(k.Fields()) == 0 && !k.This()
 	}
-	d.text = fmt.Sprintf("by %s keep %s within %dms", strings.Join(text, ", "), c.Keep, d.within)
+	d.text = fmt.Sprintf("dedup by %s keep %s within ", strings.Join(text, ", "), c.Keep)
+	switch {
+	case d.within == 0:
+		d.text += "forever"
+	case d.event:
+		d.text += c.Within.String()
+	default:
+		d.text += c.Within.String() + " of processing time"
+	}
 	if d.first {
 		env.CarryRow(0)
 		env.Output(env.Row)
 		return d
 	}
-	view, slots := env.carryMade(0)
-	d.slots = slots
+	kept := env.keepRows(0)
+	d.slots = kept.slots
+	d.text += kept.definition() + d.emit.definition()
+	view := kept.view
 	if d.emit.Updating() {
-		view = view.Updating(keyFields(c.By))
+		var key []string
+		if d.within == 0 { // otherwise a row stays when another of its key comes later
+			key = keyFields(c.By)
+		}
+		view = view.Updating(key)
 	}
 	env.Output(view)
 	return d
@@ -87,61 +103,84 @@ func (d *dedup) Definition() string { return d.text }
 
 // Start implements KeyedStep.
 func (d *dedup) Start(run KeyedRun) (KeyedInstance, error) {
-	r := &dedupRun{dedup: d, run: run, kept: run.Store.Table("kept"), timers: state.NewTimers(run.Store.Table("timers"))}
-	if !d.first {
-		r.out, r.dirty = run.Store.Table("out"), run.Store.Table("dirty")
-		r.stored = newStoredRows(d.slots)
-		r.rows = NewRows(&r.run.RunEnv, 0, d.stride())
-		r.pace.every = d.emit.Every
+	r := dedupRun{dedup: d, run: run, kept: run.Store.Table("kept"), timers: state.NewTimers(run.Store.Table("timers"))}
+	if d.first {
+		return &dedupFirst{r}, nil
 	}
-	return r, nil
+	return newDedupLast(r), nil
 }
 
-// dedupRun holds for each key, in kept, the time of the first record; of the last
-// ones also the record. out is what was given out where that is something else.
+// dedupRun is what both ways to drop repeats have in common at work.
 type dedupRun struct {
 	*dedup
 	run    KeyedRun
 	kept   state.Table
-	out    state.Table
-	dirty  state.Table
 	timers *state.Timers
-	stored *storedRows
-	rows   *Rows
-	pace   pace
-	buf    []byte
-	old    []byte
-	key    []byte
 }
 
-// Process lets first records pass, or keeps last ones.
-func (r *dedupRun) Process(ctx context.Context, _ int, b *connectors.Batch, sel []uint16) error {
-	if !r.meta {
-		sel = dropKeyedTombstones(&r.run, b, sel)
+// keyed leaves out the rows that have no key.
+func (r *dedupRun) keyed(b *connectors.Batch, sel []uint16) []uint16 {
+	if r.meta {
+		return sel
 	}
+	return dropKeyedTombstones(&r.run, b, sel)
+}
+
+// at is the time of a record, which the span runs from. late says that the span is over
+// already, so that nobody knows whether the record is a repeat: what came before of its
+// key is forgotten, or may be.
+func (r *dedupRun) at(rec *connectors.Record, k state.Key, now int64) (at int64, late bool) {
+	if !r.event {
+		return now, false
+	}
+	return rec.Time, r.within > 0 && plusTime(rec.Time, r.within) <= max(rec.Mark, r.run.Watermark(k.Group))
+}
+
+// repeats reports whether two times lie within the span.
+func (r *dedupRun) repeats(a, b int64) bool {
+	return r.within == 0 || a < plusTime(b, r.within) && b < plusTime(a, r.within)
+}
+
+// expire sets the timer of a span that begins with a record.
+func (r *dedupRun) expire(k state.Key, first int64) {
+	if r.within > 0 {
+		r.timers.Set(plusTime(first, r.within), k, nil)
+	}
+}
+
+// corrupt says whose state it is that cannot be read.
+func (r *dedupRun) corrupt() error {
+	return connectors.Permanent(fmt.Errorf("step %s: %w", r.name, state.ErrCorrupt))
+}
+
+// Barrier implements KeyedInstance: everything is in the store.
+func (r *dedupRun) Barrier(context.Context) error { return nil }
+
+// dedupFirst lets the first record of each key pass. Of a key it keeps the times of the
+// records that passed, 8 bytes each, until within has passed: one as a rule, several
+// where records came out of order by more than that.
+type dedupFirst struct{ dedupRun }
+
+// Process lets first records pass.
+func (r *dedupFirst) Process(ctx context.Context, _ int, b *connectors.Batch, sel []uint16) error {
+	sel = r.keyed(b, sel)
 	now := r.run.Now().UnixMilli()
-	n := 0
+	n, lates := 0, 0
 	for _, row := range sel {
 		k := RowKey(b, row, r.run.Groups)
-		at := now
-		if r.event {
-			at = b.Records[row].Time
-		}
-		if !r.first {
-			if err := r.last(ctx, b, row, k, at); err != nil {
-				return err
-			}
-			continue
-		}
-		if r.isNew(k, at) {
+		at, late := r.at(&b.Records[row], k, now)
+		switch {
+		case late:
+			lates++
+		case r.isNew(k, at):
 			sel[n] = row
 			n++
 		}
 	}
-	if !r.first {
-		return r.rows.Flush(ctx)
+	if lates > 0 {
+		r.run.Late(lates)
 	}
-	if dropped := len(sel) - n; dropped > 0 {
+	if dropped := len(sel) - n - lates; dropped > 0 {
 		r.run.Dropped(dropped)
 	}
 	if n == 0 {
@@ -150,241 +189,63 @@ func (r *dedupRun) Process(ctx context.Context, _ int, b *connectors.Batch, sel 
 	return r.run.Emit(ctx, 0, b, sel[:n])
 }
 
-// isNew notes a key's first record, and reports whether this is it. A record that
-// lies a whole span before the noted one is none of its repeats.
-func (r *dedupRun) isNew(k state.Key, at int64) bool {
-	v, fresh := r.kept.Upsert(0, k, 8)
-	first := int64(binary.LittleEndian.Uint64(v))
-	switch {
-	case fresh:
-	case r.within == 0 || r.repeats(at, first):
-		return false
-	case at < first:
-		return true
+// isNew notes a record unless it repeats one, and reports whether it did.
+func (r *dedupFirst) isNew(k state.Key, at int64) bool {
+	if r.within == 0 {
+		_, fresh := r.kept.Upsert(0, k, 0)
+		return fresh
 	}
-	binary.LittleEndian.PutUint64(v, uint64(at))
+	times, _ := r.kept.Get(0, k)
+	for ; len(times) >= 8; times = times[8:] {
+		if r.repeats(at, int64(binary.LittleEndian.Uint64(times))) {
+			return false
+		}
+	}
+	var first [8]byte
+	binary.LittleEndian.PutUint64(first[:], uint64(at))
+	r.kept.Append(0, k, first[:])
 	r.expire(k, at)
 	return true
 }
 
-func (r *dedupRun) repeats(at, first int64) bool {
-	return at < addTime(first, r.within) && first < addTime(at, r.within)
-}
-
-func (r *dedupRun) expire(k state.Key, first int64) {
-	if r.within > 0 {
-		r.timers.Set(addTime(first, r.within), k, nil)
-	}
-}
-
-// last keeps a record where it is the newest of its key.
-func (r *dedupRun) last(ctx context.Context, b *connectors.Batch, row uint16, k state.Key, at int64) error {
-	old, found := r.kept.Get(0, k)
-	first := at
-	if found {
-		if len(old) < 8 {
-			return connectors.Permanent(fmt.Errorf("step %s: %w", r.name, state.ErrCorrupt))
-		}
-		first = int64(binary.LittleEndian.Uint64(old))
-		r.old = append(r.old[:0], old[8:]...)
-		before, err := r.stored.record(r.old)
-		if err != nil {
-			return connectors.Permanent(fmt.Errorf("step %s: %w", r.name, err))
-		}
-		if r.within == 0 || at < addTime(first, r.within) {
-			if !newer(&b.Records[row], &before) {
-				r.run.Dropped(1)
-				return nil
-			}
-		} else if err := r.close(ctx, k, r.old); err != nil {
-			return err
-		} else {
-			first, found = at, false
-		}
-	}
-	if !found {
-		r.expire(k, first)
-	}
-	r.buf = binary.LittleEndian.AppendUint64(r.buf[:0], uint64(first))
-	r.buf = r.stored.append(r.buf, &b.Records[row], b.Row(int(row)))
-	r.kept.Put(0, k, r.buf)
-	switch r.emit.Mode {
-	case EmitOnChange:
-		return r.update(ctx, r.old, found, r.buf[8:])
-	case EmitEvery:
-		r.dirty.Put(0, k, nil)
-	default:
+// Watermark forgets what event time has passed.
+func (r *dedupFirst) Watermark(_ context.Context, wm int64) error {
+	if r.event {
+		return r.forget(wm)
 	}
 	return nil
 }
 
-// newer reports whether a comes after b in event time; where that is the same, by
-// topic, partition and offset; where there is none, in order of arrival.
-func newer(a, b *connectors.Record) bool {
-	if a.Time != b.Time {
-		return a.Time > b.Time
-	}
-	if a.Origin == nil || b.Origin == nil {
-		return true
-	}
-	if c := strings.Compare(a.Origin.Topic, b.Origin.Topic); c != 0 {
-		return c > 0
-	}
-	if a.Origin.Partition != b.Origin.Partition {
-		return a.Origin.Partition > b.Origin.Partition
-	}
-	return a.Offset >= b.Offset
-}
-
-// update gives a row out, in place of the old one where there is one.
-func (r *dedupRun) update(ctx context.Context, old []byte, replaces bool, row []byte) error {
-	if !replaces {
-		return r.give(ctx, row, connectors.Insert)
-	}
-	if err := r.rows.Reserve(ctx, 2); err != nil {
-		return err
-	}
-	if err := r.give(ctx, old, connectors.UpdateBefore); err != nil {
-		return err
-	}
-	return r.give(ctx, row, connectors.UpdateAfter)
-}
-
-func (r *dedupRun) give(ctx context.Context, row []byte, op connectors.Op) error {
-	if err := r.rows.Reserve(ctx, 1); err != nil {
-		return err
-	}
-	if _, _, err := r.stored.add(r.rows, row, op); err != nil {
-		return connectors.Permanent(fmt.Errorf("step %s: %w", r.name, err))
-	}
-	return nil
-}
-
-// close ends the time of a key's record: what of it was not given out is now.
-func (r *dedupRun) close(ctx context.Context, k state.Key, row []byte) error {
-	switch r.emit.Mode {
-	case EmitOnClose:
-		return r.give(ctx, row, connectors.Insert)
-	case EmitEvery:
-		if !r.dirty.Delete(0, k) {
-			break
-		}
-		before, had := r.out.Get(0, k)
-		if err := r.update(ctx, before, had, row); err != nil {
-			return err
-		}
-	default:
-	}
-	if r.out != nil {
-		r.out.Delete(0, k)
-	}
-	return nil
-}
-
-// fire ends the keys whose time is over.
-func (r *dedupRun) fire(ctx context.Context, now int64) error {
-	err := r.timers.Due(now, func(at int64, k state.Key, _ []byte) error {
-		k = ownKey(k, &r.key)
-		v, found := r.kept.Get(0, k)
-		// The key may have begun anew since the timer was set.
-		if !found || len(v) < 8 || addTime(int64(binary.LittleEndian.Uint64(v)), r.within) > at {
-			return nil
-		}
-		if !r.first {
-			r.old = append(r.old[:0], v[8:]...)
-			if err := r.close(ctx, k, r.old); err != nil {
-				return err
-			}
-		}
-		r.kept.Delete(0, k)
-		return nil
-	})
-	if err != nil || r.rows == nil {
-		return err
-	}
-	return r.rows.Flush(ctx)
-}
-
-// Watermark ends what event time has passed; at the end of the input, everything.
-func (r *dedupRun) Watermark(ctx context.Context, wm int64) error {
-	if wm == state.MaxTime && !r.first {
-		if err := r.finish(ctx); err != nil {
-			return err
-		}
-	}
-	if r.event || wm == state.MaxTime {
-		return r.fire(ctx, wm)
-	}
-	return nil
-}
-
-// finish gives out what has no time that could pass.
-func (r *dedupRun) finish(ctx context.Context) error {
-	if r.emit.Mode == EmitEvery {
-		return r.gathered(ctx)
-	}
-	if r.emit.Mode != EmitOnClose || r.within > 0 {
-		return nil
-	}
-	var failed error
-	r.kept.Scan(0, func(_ state.Key, v []byte) bool {
-		r.old = append(r.old[:0], v[min(8, len(v)):]...)
-		failed = r.give(ctx, r.old, connectors.Insert)
-		return failed == nil
-	})
-	if failed != nil {
-		return failed
-	}
-	r.kept.Drop(0)
-	return r.rows.Flush(ctx)
-}
-
-// gathered gives out the changes since the last time.
-func (r *dedupRun) gathered(ctx context.Context) error {
-	var failed error
-	r.dirty.Scan(0, func(k state.Key, _ []byte) bool {
-		k = ownKey(k, &r.key)
-		v, found := r.kept.Get(0, k)
-		if !found || len(v) < 8 {
-			return true
-		}
-		r.buf = append(r.buf[:0], v[8:]...)
-		before, had := r.out.Get(0, k)
-		r.old = append(r.old[:0], before...)
-		if failed = r.update(ctx, r.old, had, r.buf); failed != nil {
-			return false
-		}
-		r.out.Put(0, k, r.buf)
-		return true
-	})
-	if failed != nil {
-		return failed
-	}
-	r.dirty.Drop(0)
-	return r.rows.Flush(ctx)
-}
-
-// Tick ends what processing time has passed, and gives gathered changes out.
-func (r *dedupRun) Tick(ctx context.Context, now time.Time) error {
-	if r.emit.Mode == EmitEvery && !r.first && r.pace.due(now) {
-		if err := r.gathered(ctx); err != nil {
-			return err
-		}
-	}
+// Tick forgets what processing time has passed.
+func (r *dedupFirst) Tick(_ context.Context, now time.Time) error {
 	if r.event {
 		return nil
 	}
-	return r.fire(ctx, now.UnixMilli())
+	return r.forget(now.UnixMilli())
 }
 
-// Barrier implements KeyedInstance: everything is in the store.
-func (r *dedupRun) Barrier(context.Context) error { return nil }
-
-// addTime is t + d, which stays within what a time can be.
-func addTime(t, d int64) int64 {
-	s := t + d
-	if d > 0 && s < t {
-		return state.MaxTime
-	}
-	return s
+func (r *dedupFirst) forget(now int64) error {
+	return r.timers.Due(now, func(at int64, k state.Key, _ []byte) error {
+		times, _ := r.kept.Get(0, k)
+		if len(times)%8 != 0 {
+			return r.corrupt()
+		}
+		if len(times) <= 8 {
+			r.kept.Delete(0, k)
+			return nil
+		}
+		times, _ = r.kept.Upsert(0, k, len(times))
+		n := 0
+		for i := 0; i < len(times); i += 8 {
+			if plusTime(int64(binary.LittleEndian.Uint64(times[i:])), r.within) > at {
+				n += copy(times[n:], times[i:i+8])
+			}
+		}
+		if n == 0 {
+			r.kept.Delete(0, k)
+		} else {
+			r.kept.Upsert(0, k, n)
+		}
+		return nil
+	})
 }

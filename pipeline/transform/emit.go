@@ -84,6 +84,15 @@ func (e Emit) String() string {
 	return ""
 }
 
+// definition is what the meaning of state hangs on, as text: whether results were given
+// out, and what of them is kept.
+func (e Emit) definition() string {
+	if e.Mode == EmitEvery {
+		return " emit every"
+	}
+	return " emit " + e.String()
+}
+
 // pace says when a step that emits every so often is due.
 type pace struct {
 	every time.Duration

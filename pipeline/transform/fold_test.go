@@ -55,7 +55,7 @@ type clock struct{ now time.Time }
 func (c *clock) Now() time.Time { return c.now }
 
 func TestDedupDropsRepeatsWithinASpanOfEventTime(t *testing.T) {
-	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: connectors.TimeSpan(10 * time.Millisecond)}
+	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: transform.JoinTTL{Span: 10 * time.Millisecond}}
 	k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
 	k.Feed(0, rows(t, `{"id":1,"t":100}`, `{"id":1,"t":109}`, `{"id":1.0,"t":95}`, `{"id":"1","t":100}`, `{"id":null,"t":1}`, `{"t":2}`)...)
 	same(t, k.TakeJSON(), `{"id":1,"t":100}`, `{"id":"1","t":100}`, `{"id":null,"t":1}`)
@@ -77,7 +77,7 @@ func TestDedupDropsRepeatsWithinASpanOfEventTime(t *testing.T) {
 
 func TestDedupWithoutATimestampGoesByProcessingTime(t *testing.T) {
 	now := &clock{time.UnixMilli(1000)}
-	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: connectors.TimeSpan(10 * time.Millisecond)}
+	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: transform.JoinTTL{Span: 10 * time.Millisecond}}
 	k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Now: now.Now})
 	k.Feed(0, rows(t, `{"id":1}`, `{"id":1}`)...)
 	now.now = now.now.Add(10 * time.Millisecond)
@@ -109,9 +109,13 @@ func TestDedupKeepsTheLastByEventTime(t *testing.T) {
 }
 
 func TestDedupGivesTheLastOutOnce(t *testing.T) {
-	c := &transform.DedupConfig{By: by("id"), Keep: "last", Within: connectors.TimeSpan(10 * time.Millisecond), Emit: transform.Emit{Mode: transform.EmitOnClose}}
+	c := &transform.DedupConfig{By: by("id"), Keep: "last", Within: transform.JoinTTL{Span: 10 * time.Millisecond}, Emit: transform.Emit{Mode: transform.EmitOnClose}}
 	k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
-	k.Feed(0, rows(t, `{"id":1,"t":5}`, `{"id":1,"t":14}`, `{"id":1,"t":15}`)...)
+	k.Feed(0, rows(t, `{"id":1,"t":5}`, `{"id":1,"t":15}`, `{"id":1,"t":14}`)...)
+	k.Watermark(14)
+	k.Restart()
+	same(t, k.TakeJSON())
+	k.Watermark(15)
 	same(t, k.TakeJSON(), `{"id":1,"t":14}`)
 	k.Watermark(25)
 	same(t, k.TakeJSON(), `{"id":1,"t":15}`)
@@ -142,6 +146,109 @@ func TestDedupGathersChanges(t *testing.T) {
 	same(t, k.TakeJSON(), `update_before {"id":1,"t":6}`, `update_after {"id":1,"t":8}`)
 }
 
+// TestDedupWhateverTheOrder repeats records that come out of order by more than the
+// span.
+func TestDedupWhateverTheOrder(t *testing.T) {
+	ten := transform.JoinTTL{Span: 10 * time.Millisecond}
+	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: ten}
+	k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
+	k.Feed(0, rows(t, `{"id":1,"t":100}`, `{"id":1,"t":50}`, `{"id":1,"t":51}`, `{"id":1,"t":101}`, `{"id":1,"t":50}`)...)
+	k.Restart()
+	k.Watermark(55)
+	k.Feed(0, rows(t, `{"id":1,"t":50}`, `{"id":1,"t":100}`)...)
+	same(t, k.TakeJSON(), `{"id":1,"t":100}`, `{"id":1,"t":50}`)
+	k.Watermark(60)
+	k.Feed(0, rows(t, `{"id":1,"t":109}`)...)
+	same(t, k.TakeJSON())
+	k.Watermark(110)
+	if n := k.Store().Usage().Keys; n != 0 {
+		t.Errorf("%d entries are left of keys whose time is over", n)
+	}
+	c = &transform.DedupConfig{By: by("id"), Keep: "last", Within: ten}
+	k = transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
+	k.Feed(0, rows(t, `{"id":1,"t":100}`, `{"id":1,"t":50}`, `{"id":1,"t":51}`, `{"id":1,"t":101}`)...)
+	same(t, k.TakeJSON(), `{"id":1,"t":100}`, `{"id":1,"t":50}`, `update_before {"id":1,"t":50}`, `update_after {"id":1,"t":51}`,
+		`update_before {"id":1,"t":100}`, `update_after {"id":1,"t":101}`)
+}
+
+func TestDedupLeavesOutWhatItCannotTellARepeatAnyMore(t *testing.T) {
+	for _, keep := range []string{"first", "last"} {
+		c := &transform.DedupConfig{By: by("id"), Keep: keep, Within: transform.JoinTTL{Span: 10 * time.Millisecond}}
+		k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
+		mark := int64(20)
+		k.Feed(0, transformtest.Row{JSON: `{"id":1}`, Time: 10, Mark: &mark}, transformtest.Row{JSON: `{"id":2}`, Time: 11, Mark: &mark})
+		same(t, k.TakeJSON(), `{"id":2}`)
+		k.Watermark(21)
+		k.Feed(0, transformtest.Row{JSON: `{"id":2}`, Time: 11})
+		same(t, k.TakeJSON())
+		if k.Late() != 2 {
+			t.Errorf("%d records are late, want 2", k.Late())
+		}
+	}
+}
+
+func TestDedupOfRowsThatStepsMadeHangsOnNoOrder(t *testing.T) {
+	for _, order := range [][2]string{{`{"id":1,"v":1}`, `{"id":1,"v":2}`}, {`{"id":1,"v":2}`, `{"id":1,"v":1}`}} {
+		c := &transform.DedupConfig{By: by("id"), Keep: "last", Emit: transform.Emit{Mode: transform.EmitOnClose}}
+		k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
+		k.Feed(0, transformtest.Row{JSON: order[0], Made: true}, transformtest.Row{JSON: order[1], Made: true})
+		k.Watermark(state.MaxTime)
+		same(t, k.TakeJSON(), `{"id":1,"v":2}`)
+	}
+}
+
+func TestDedupFaultsAreNamed(t *testing.T) {
+	c := &transform.DedupConfig{By: connectors.Keys{}, Keep: "first", Emit: transform.Emit{Mode: transform.EmitOnClose}}
+	faults := strings.Join(transformtest.Faults("dedup", c, transformtest.Options{}), "\n")
+	for _, want := range []string{"nothing to tell repeats by", "the first record is given out as it comes"} {
+		if !strings.Contains(faults, want) {
+			t.Errorf("the faults are %q, want one with %q", faults, want)
+		}
+	}
+}
+
+// TestDefinitionsOfStepsThatKeepRecords checks what makes state unfit for a changed
+// file, and what does not.
+func TestDefinitionsOfStepsThatKeepRecords(t *testing.T) {
+	every, hour := transform.Emit{Mode: transform.EmitEvery, Every: time.Second}, transform.JoinTTL{Span: time.Hour}
+	dedup := func(change func(c *transform.DedupConfig)) string {
+		c := &transform.DedupConfig{By: by("id"), Keep: "last"}
+		change(c)
+		return transformtest.NewKeyed(t, "dedup", c, transformtest.Options{}).Definition()
+	}
+	reduce := func(change func(c *transform.ReduceConfig)) string {
+		c := &transform.ReduceConfig{By: by("id"), Init: assign("n", "0"), Update: assign("n", "state.n + 1")}
+		change(c)
+		return transformtest.NewKeyed(t, "reduce", c, transformtest.Options{}).Definition()
+	}
+	top := func(change func(c *transform.TopConfig), o transformtest.Options) string {
+		c := &transform.TopConfig{By: by("id"), N: 2, Order: descending("n"), Ties: "cut"}
+		change(c)
+		return transformtest.NewKeyed(t, "top", c, o).Definition()
+	}
+	updating := transformtest.Options{Updating: map[int][]string{0: nil}}
+	for _, tt := range []struct {
+		name      string
+		was, is   string
+		unchanged bool
+	}{
+		{"dedup: emit", dedup(func(*transform.DedupConfig) {}), dedup(func(c *transform.DedupConfig) { c.Emit = every }), false},
+		{"dedup: within", dedup(func(*transform.DedupConfig) {}), dedup(func(c *transform.DedupConfig) { c.Within = hour }), false},
+		{"dedup: forever as the file says it", dedup(func(*transform.DedupConfig) {}), dedup(func(c *transform.DedupConfig) { c.Within.Forever = true }), true},
+		{"reduce: emit", reduce(func(*transform.ReduceConfig) {}), reduce(func(c *transform.ReduceConfig) { c.Emit = every }), false},
+		{"reduce: a ttl", reduce(func(*transform.ReduceConfig) {}), reduce(func(c *transform.ReduceConfig) { c.TTL = hour }), false},
+		{"reduce: another ttl", reduce(func(c *transform.ReduceConfig) { c.TTL = hour }), reduce(func(c *transform.ReduceConfig) { c.TTL = transform.JoinTTL{Span: time.Minute} }), true},
+		{"reduce: first values", reduce(func(*transform.ReduceConfig) {}), reduce(func(c *transform.ReduceConfig) { c.Init = assign("n", "7") }), true},
+		{"top: emit", top(func(*transform.TopConfig) {}, transformtest.Options{}), top(func(c *transform.TopConfig) { c.Emit = every }, transformtest.Options{}), false},
+		{"top: updates", top(func(*transform.TopConfig) {}, transformtest.Options{}), top(func(*transform.TopConfig) {}, updating), false},
+		{"top: rank", top(func(*transform.TopConfig) {}, transformtest.Options{}), top(func(c *transform.TopConfig) { c.Rank = "r" }, transformtest.Options{}), true},
+	} {
+		if (tt.was == tt.is) != tt.unchanged {
+			t.Errorf("%s:\n  %s\n  %s", tt.name, tt.was, tt.is)
+		}
+	}
+}
+
 func TestReduceFoldsRecordsIntoAState(t *testing.T) {
 	c := &transform.ReduceConfig{By: by("acc"), Init: assign("total", "0", "last", "null"), Update: assign("total", "state.total + amount", "last", "amount")}
 	k := transformtest.NewKeyed(t, "reduce", c, transformtest.Options{})
@@ -158,7 +265,7 @@ func TestReduceFoldsRecordsIntoAState(t *testing.T) {
 
 func TestReduceForgetsAfterItsTTL(t *testing.T) {
 	c := &transform.ReduceConfig{By: by("acc"), Init: assign("n", "0"), Update: assign("n", "state.n + 1"),
-		TTL: connectors.TimeSpan(10 * time.Millisecond), Emit: transform.Emit{Mode: transform.EmitOnClose}}
+		TTL: transform.JoinTTL{Span: 10 * time.Millisecond}, Emit: transform.Emit{Mode: transform.EmitOnClose}}
 	k := transformtest.NewKeyed(t, "reduce", c, transformtest.Options{Timestamped: true})
 	k.Feed(0, rows(t, `{"acc":"a","t":0}`, `{"acc":"a","t":8}`)...)
 	k.Watermark(17)
@@ -174,12 +281,33 @@ func TestReduceForgetsAfterItsTTL(t *testing.T) {
 	same(t, k.TakeJSON(), `{"acc":"a","n":1}`)
 }
 
+func TestReduceBeginsAnewOnceTheTTLHasPassed(t *testing.T) {
+	for _, seen := range []bool{false, true} { // whether the step was told before the record came
+		c := &transform.ReduceConfig{By: by("acc"), Init: assign("n", "0"), Update: assign("n", "state.n + 1"),
+			TTL: transform.JoinTTL{Span: 10 * time.Millisecond}, Emit: transform.Emit{Mode: transform.EmitOnClose}}
+		k := transformtest.NewKeyed(t, "reduce", c, transformtest.Options{Timestamped: true})
+		k.Feed(0, rows(t, `{"acc":"a","t":0}`, `{"acc":"a","t":8}`)...)
+		mark := int64(18)
+		if seen {
+			k.Watermark(mark)
+		}
+		k.Feed(0, transformtest.Row{JSON: `{"acc":"a"}`, Time: 22, Mark: &mark})
+		k.Watermark(100)
+		same(t, k.TakeJSON(), `{"acc":"a","n":2}`, `{"acc":"a","n":1}`)
+		if n := k.Store().Usage().Keys; n != 0 {
+			t.Errorf("%d entries are left of keys whose time is over", n)
+		}
+	}
+}
+
 func TestReduceFaultsAreNamed(t *testing.T) {
 	for want, c := range map[string]*transform.ReduceConfig{
 		"did you mean total?":       {By: by("a"), Init: assign("total", "0"), Update: assign("totl", "1")},
 		"did you mean state.total?": {By: by("a"), Init: assign("total", "0"), Update: assign("total", "state.totl + 1")},
 		"must be the same":          {By: by("a"), Init: assign("total", "now()"), Update: assign("total", "1")},
 		"no record yet":             {By: by("a"), Init: assign("total", "x"), Update: assign("total", "1")},
+		"the state has no field":    {By: by("a")},
+		"no record would change":    {By: by("a"), Init: assign("total", "0")},
 		"by has a field":            {By: by("a"), Init: assign("a", "0"), Update: assign("a", "1")},
 		"write state.total":         {By: by("a"), Init: assign("total", "0"), Update: assign("total", "state")},
 	} {

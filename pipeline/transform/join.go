@@ -59,7 +59,7 @@ func (t *JoinTTL) UnmarshalConfig(v any) error {
 		return fmt.Errorf("%w, or forever", err)
 	}
 	if t.Span = time.Duration(span); t.Span < time.Millisecond {
-		return errors.New("ttl must be a span of at least 1ms, or forever")
+		return errors.New("it must be a span of at least 1ms, or forever")
 	}
 	return nil
 }

@@ -28,6 +28,9 @@ type joinSide struct {
 	slots []int
 	whole bool // the record itself is kept too
 	paths []string
+	// passing says which of them belong to the record beside its value, so that a change
+	// of a row has others than the row.
+	passing []bool
 }
 
 // joinOutput says how results are made of the records of both sides.
@@ -60,6 +63,9 @@ func buildJoin(config any, env *KeyedEnv) KeyedStep {
 	if env.Faulted() {
 		return nil
 	}
+	for side := range b.step.sides {
+		b.step.sides[side].sort()
+	}
 	b.step.definition = b.definition()
 	return b.step
 }
@@ -89,6 +95,13 @@ func (b *joinBuild) on() {
 	b.env.Key(leftSide, on.Left...)
 	b.env.Key(rightSide, on.Right...)
 	b.step.rest = on.Rest
+	for side, keys := range [2][]*expr.Program{on.Left, on.Right} {
+		for _, p := range keys {
+			if b.step.updating[side] && p.Varies() {
+				b.env.Report([]string{"on"}, varies(p))
+			}
+		}
+	}
 	if !b.c.Latest {
 		return
 	}
@@ -166,15 +179,13 @@ func (b *joinBuild) times() {
 func (b *joinBuild) wholeLeft() {
 	// Only left records travel whole: what is known of the right ones says nothing.
 	b.env.Row = Receive(b.env.Row.Base(), b.env.In[leftSide]).AppendOnly()
-	view, slots := b.env.carryMade(leftSide)
+	kept := b.env.keepRows(leftSide)
+	view := kept.view
 	s := &b.step.sides[leftSide]
 	s.whole = true
-	for _, slot := range slots {
-		if !slices.Contains(s.slots, slot) {
-			s.slots = append(s.slots, slot)
-		}
+	for i, slot := range kept.slots {
+		s.keep(slot, kept.names[i])
 	}
-	s.paths = append(s.paths, "record")
 	if b.c.plain() && (b.c.Type == joinAnti || b.step.updating[leftSide] || b.step.updating[rightSide]) {
 		var key []string
 		if u := b.env.In[leftSide].Updates(); u != nil {
@@ -348,6 +359,31 @@ func (s *joinSide) keep(slot int, path string) {
 	}
 }
 
+// sort brings what is kept into an order that does not hang on where the file names it.
+func (s *joinSide) sort() {
+	order := make([]int, len(s.slots))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return strings.Compare(s.paths[i], s.paths[j]) })
+	slots, paths := make([]int, len(order)), make([]string, len(order))
+	for to, from := range order {
+		slots[to], paths[to] = s.slots[from], s.paths[from]
+	}
+	s.slots, s.paths, s.passing = slots, paths, make([]bool, len(order))
+	for i, path := range paths {
+		s.passing[i] = strings.HasPrefix(path, "meta.")
+	}
+}
+
+// kept is what is kept of the side's records, as text.
+func (s *joinSide) kept() string {
+	if s.whole {
+		return "records with " + strings.Join(s.paths, ",")
+	}
+	return strings.Join(s.paths, ",")
+}
+
 // definition is the text of all that decides what the state means: what makes the
 // key, the form and the type, and what is kept of each record.
 func (b *joinBuild) definition() string {
@@ -366,5 +402,5 @@ func (b *joinBuild) definition() string {
 		form = fmt.Sprintf("ttl %s by processing time %t", c.TTL, b.step.processing)
 	}
 	return fmt.Sprintf("%s join on %s %s keeps left %s right %s", c.Type, c.On.Text, form,
-		strings.Join(b.step.sides[leftSide].paths, ","), strings.Join(b.step.sides[rightSide].paths, ","))
+		b.step.sides[leftSide].kept(), b.step.sides[rightSide].kept())
 }

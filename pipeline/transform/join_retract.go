@@ -17,7 +17,7 @@ func (p *plainJoin) takeBack(side int, k state.Key, x joinRow) (plainRow, error)
 		for i := len(rows.live) - 1; i >= 0; i-- {
 			ns := rows.live[i]
 			value, _ := rows.table.Get(ns, k)
-			from, e, err := p.find(side, value, x, exact)
+			from, e, err := p.find(side, value, exact)
 			if err != nil {
 				return plainRow{}, err
 			}
@@ -50,15 +50,16 @@ func (p *plainJoin) cut(rows *joinRows, ns int64, k state.Key, from, size int) {
 	rows.table.Upsert(ns, k, len(value)-size)
 }
 
-// find looks for the last row that is equal to x: to the byte, or by value.
-func (p *plainJoin) find(side int, value []byte, x joinRow, exact bool) (from int, found joinEntry, err error) {
+// find looks for the last row that is equal to the one in p.found: to the byte, or by
+// value.
+func (p *plainJoin) find(side int, value []byte, exact bool) (from int, found joinEntry, err error) {
 	at := 0
 	for len(value) > 0 {
 		e, tail, err := nextEntry(value)
 		if err != nil {
 			return 0, nil, err
 		}
-		same, err := p.same(side, e.record().kept, x, exact)
+		same, err := p.same(side, e.record().kept, exact)
 		if err != nil {
 			return 0, nil, err
 		}
@@ -71,36 +72,36 @@ func (p *plainJoin) find(side int, value []byte, x joinRow, exact bool) (from in
 	return from, found, nil
 }
 
-// same reports whether a kept record is equal to x, whose encoding is in p.found.
-// Records that are kept whole are compared by their values, since each has its own
-// place in its source.
-func (p *plainJoin) same(side int, kept []byte, x joinRow, exact bool) (bool, error) {
+// same reports whether a kept record holds the same as x, whose encoding is in p.found.
+// What belongs to the record beside its value, such as its offset, is that of the change
+// that made a row known, and says nothing of the row.
+func (p *plainJoin) same(side int, kept []byte, exact bool) (bool, error) {
 	s := &p.joinStep.sides[side]
-	if exact && !s.whole {
+	switch {
+	case s.whole && exact:
+		a, besideA := p.stored.content(kept)
+		b, besideB := p.stored.content(p.found)
+		return bytes.Equal(a, b) && bytes.Equal(besideA, besideB), nil
+	case s.whole:
+		return p.stored.equal(kept, p.found, &p.a, &p.b)
+	case exact:
 		return bytes.Equal(kept, p.found), nil
 	}
 	p.a, p.b = p.a[:0], p.b[:0]
-	if s.whole {
-		rec, err := p.stored.record(kept)
-		if err != nil {
-			return false, state.ErrCorrupt
-		}
-		if exact && !bytes.Equal(rec.Value, x.rec.Value) {
-			return false, nil
-		}
-		p.a, p.b = canonical(p.a, rec.Value), canonical(p.b, x.rec.Value)
-		for i, slot := range s.slots {
-			p.a, p.b = state.AppendKey(p.a, p.stored.values[i]), state.AppendKey(p.b, x.slots[slot])
-		}
-		return bytes.Equal(p.a, p.b), nil
-	}
-	for _, slot := range s.slots {
+	found := p.found
+	for i := range s.slots {
 		v, rest, err := state.ReadValue(kept)
 		if err != nil {
 			return false, state.ErrCorrupt
 		}
-		kept = rest
-		p.a, p.b = state.AppendKey(p.a, v), state.AppendKey(p.b, x.slots[slot])
+		w, others, err := state.ReadValue(found)
+		if err != nil {
+			return false, state.ErrCorrupt
+		}
+		kept, found = rest, others
+		if !s.passing[i] {
+			p.a, p.b = state.AppendKey(p.a, v), state.AppendKey(p.b, w)
+		}
 	}
 	return bytes.Equal(p.a, p.b), nil
 }

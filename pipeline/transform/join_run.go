@@ -29,6 +29,7 @@ func newJoinRun(s *joinStep, run KeyedRun) *joinRun {
 	r := &joinRun{joinStep: s, run: run}
 	r.rows = NewRows(&r.run.RunEnv, 0, s.out.stride())
 	r.stored = newStoredRows(s.sides[leftSide].slots)
+	r.stored.passing = s.sides[leftSide].passing
 	return r
 }
 

@@ -1,9 +1,6 @@
 package transform
 
 import (
-	"bytes"
-	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,14 +17,17 @@ type ReduceConfig struct {
 	Init   connectors.Assignments `key:"init" doc:"The fields of the state before the first record, such as {total: 0}." required:"true"`
 	Update connectors.Assignments `key:"update" doc:"The fields after a record, over the record and the state before it: {total: state.total + amount}. Fields of the state that are not named stay." required:"true"`
 	Emit   Emit                   `key:"emit" doc:"When the state is given out: on_change (the default) as an update of the one before, on_close once ttl has passed without a record or the input has ended, or {every: 10s}."`
-	TTL    connectors.TimeSpan    `key:"ttl" doc:"How long a state without records is kept, in event time where the source has a timestamp. Default: for ever."`
+	TTL    JoinTTL                `key:"ttl" doc:"How long a state without records is kept, in event time where the sources have a timestamp. Default: forever."`
 }
 
 // Validate checks the block.
 func (c *ReduceConfig) Validate() error {
 	var errs []error
-	if c.TTL < 0 {
-		errs = append(errs, &connectors.FieldError{Key: "ttl", Msg: "a time cannot be negative"})
+	if len(c.Init) == 0 {
+		errs = append(errs, &connectors.FieldError{Key: "init", Msg: "the state has no field", Help: "give each one its first value, as in {total: 0}"})
+	}
+	if len(c.Update) == 0 {
+		errs = append(errs, &connectors.FieldError{Key: "update", Msg: "no record would change the state", Help: "say what becomes of a field, as in {total: state.total + amount}"})
 	}
 	names := map[string]bool{}
 	var list []string
@@ -64,9 +64,9 @@ func init() {
 
 type reduce struct {
 	name    string
-	ttl     int64
+	ttl     time.Duration // 0 for ever
 	emit    Emit
-	event   bool
+	event   bool // ttl is a span of event time
 	init    []connectors.Value
 	update  []*expr.Program // by field of the state; nil where it stays
 	state   []int           // slots of the state before a record
@@ -80,7 +80,7 @@ type reduce struct {
 func buildReduce(config any, env *KeyedEnv) KeyedStep {
 	c := config.(*ReduceConfig)
 	r := &reduce{
-		name: env.Name, ttl: time.Duration(c.TTL).Milliseconds(), emit: c.Emit.or(EmitOnChange),
+		name: env.Name, ttl: c.TTL.Span, emit: c.Emit.or(EmitOnChange),
 		event: env.Timestamped, stride: env.Row.Base().Stride,
 	}
 	keys := env.KeyBy(0, c.By, "by")
@@ -159,17 +159,25 @@ func (r *reduce) output(env *KeyedEnv, c *ReduceConfig, keys []*expr.Program, sc
 		view = view.Set(k.Name, expr.Ref{Slot: slot, Covered: 1, Type: keyType(keys[i])})
 		names, text = append(names, k.Name), append(text, keys[i].Text())
 	}
-	def := "by " + strings.Join(text, ", ")
+	var def strings.Builder
+	def.WriteString("reduce by " + strings.Join(text, ", "))
 	for i, name := range scope.names {
 		slot := env.NewSlot()
 		r.outTo = append(r.outTo, slot)
 		view = view.Set(name, expr.Ref{Slot: slot, Covered: 1, Type: scope.refs[name].Type})
-		def += "; " + name
+		def.WriteString("; " + name)
 		if p := r.update[i]; p != nil {
-			def += " = " + p.Text()
+			def.WriteString(" = " + p.Text())
 		}
 	}
-	r.text = def
+	switch {
+	case r.ttl == 0:
+	case r.event:
+		def.WriteString(" with ttl")
+	default:
+		def.WriteString(" with ttl of processing time")
+	}
+	r.text = def.String() + r.emit.definition()
 	if r.emit.Updating() {
 		view = view.Updating(names)
 	}
@@ -178,6 +186,14 @@ func (r *reduce) output(env *KeyedEnv, c *ReduceConfig, keys []*expr.Program, sc
 
 // Definition is what the meaning of the state hangs on.
 func (r *reduce) Definition() string { return r.text }
+
+// Delay implements Delayer: a state that is given out on close waits for its ttl.
+func (r *reduce) Delay() int64 {
+	if r.emit.Mode != EmitOnClose {
+		return 0
+	}
+	return ttlDelay(r.ttl)
+}
 
 // stateScope is the scope of updates: state.f is a field of the state, every other
 // name one of the record.
@@ -192,7 +208,7 @@ func (s *stateScope) Field(path []string) (expr.Ref, error) {
 		return s.fields.Field(path)
 	}
 	if len(path) < 2 {
-		return expr.Ref{}, fmt.Errorf("state has the fields %s: write state.%s; a record's field of this name is this[\"state\"]", strings.Join(s.names, ", "), s.names[0])
+		return expr.Ref{}, fmt.Errorf("state has the fields %s: write state.%s; a field of the record that has this name is to be renamed by a step before", strings.Join(s.names, ", "), s.names[0])
 	}
 	if ref, ok := s.refs[path[1]]; ok {
 		return ref, nil
@@ -214,281 +230,3 @@ func (nothing) Field(path []string) (expr.Ref, error) {
 }
 
 func (nothing) This() (int, error) { return 0, errors.New("there is no record yet") }
-
-// Start implements KeyedStep.
-func (r *reduce) Start(run KeyedRun) (KeyedInstance, error) {
-	i := &reduceRun{
-		reduce: r, run: run, states: run.Store.Table("state"), timers: state.NewTimers(run.Store.Table("timers")),
-		values: make([]connectors.Value, len(r.init)),
-	}
-	i.rows = NewRows(&i.run.RunEnv, 0, r.stride())
-	if r.emit.Mode == EmitEvery {
-		i.out, i.dirty, i.pace.every = run.Store.Table("out"), run.Store.Table("dirty"), r.emit.Every
-	}
-	return i, nil
-}
-
-// reduceRun holds for each key the time of its last record, that of its timer's
-// clock where it differs, and the values of its fields.
-type reduceRun struct {
-	*reduce
-	run    KeyedRun
-	states state.Table
-	out    state.Table // what was given out last, with emit every
-	dirty  state.Table
-	timers *state.Timers
-	rows   *Rows
-	pace   pace
-	values []connectors.Value
-	old    []byte
-	buf    []byte
-	key    []byte
-}
-
-// Two times stand in front of the values: the event time of the newest record, and
-// when the key was touched last by the clock of its ttl.
-const reduceHead = 16
-
-// Process changes the states of the rows' keys.
-func (r *reduceRun) Process(ctx context.Context, _ int, b *connectors.Batch, sel []uint16) error {
-	sel = dropKeyedTombstones(&r.run, b, sel)
-	now := r.run.Now().UnixMilli()
-	for _, row := range sel {
-		if err := r.one(ctx, b, row, now); err != nil {
-			return err
-		}
-	}
-	return r.rows.Flush(ctx)
-}
-
-func (r *reduceRun) one(ctx context.Context, b *connectors.Batch, row uint16, now int64) error {
-	k := RowKey(b, row, r.run.Groups)
-	stored, found := r.states.Get(0, k)
-	r.old = append(r.old[:0], stored...)
-	newest := b.Records[row].Time
-	if found {
-		if len(r.old) < reduceHead {
-			return r.corrupt()
-		}
-		newest = max(newest, int64(binary.LittleEndian.Uint64(r.old)))
-	} else {
-		r.old = append(append(r.old, make([]byte, reduceHead)...), r.initial...)
-	}
-	touched := now
-	if r.event {
-		touched = newest
-	}
-	r.buf = binary.LittleEndian.AppendUint64(r.buf[:0], uint64(newest))
-	r.buf = binary.LittleEndian.AppendUint64(r.buf, uint64(touched))
-	failed, err := r.fold(ctx, b, row)
-	if failed || err != nil {
-		return err
-	}
-	r.states.Put(0, k, r.buf)
-	if !found && r.ttl > 0 {
-		r.timers.Set(addTime(touched, r.ttl), k, nil)
-	}
-	switch r.emit.Mode {
-	case EmitOnChange:
-		if found && bytes.Equal(r.old[reduceHead:], r.buf[reduceHead:]) {
-			return nil
-		}
-		return r.give(ctx, k, r.old, found, r.buf)
-	case EmitEvery:
-		r.dirty.Put(0, k, nil)
-	default:
-	}
-	return nil
-}
-
-func (r *reduceRun) corrupt() error {
-	return connectors.Permanent(fmt.Errorf("step %s: %w", r.name, state.ErrCorrupt))
-}
-
-// fold appends the values after a record to r.buf; those before it are in r.old.
-func (r *reduceRun) fold(ctx context.Context, b *connectors.Batch, row uint16) (failed bool, err error) {
-	slots := b.Row(int(row))
-	rest := r.old[reduceHead:]
-	for _, slot := range r.state {
-		if slots[slot], rest, err = state.ReadValue(rest); err != nil {
-			return false, r.corrupt()
-		}
-	}
-	for i, p := range r.update {
-		v := slots[r.state[i]]
-		if p != nil {
-			var fault *expr.EvalError
-			if v, fault = p.Eval(r.run.Exprs, b, int(row)); fault != nil {
-				return true, r.run.Fail(ctx, b, row, failure(r.name, p.Text(), b, row, fault))
-			}
-		}
-		r.buf = state.AppendValue(r.buf, v)
-	}
-	return false, nil
-}
-
-// give gives the values of a key out, in place of others where it replaces them.
-func (r *reduceRun) give(ctx context.Context, k state.Key, old []byte, replaces bool, values []byte) error {
-	if !replaces {
-		return r.row(ctx, k, values, connectors.Insert)
-	}
-	if err := r.rows.Reserve(ctx, 2); err != nil {
-		return err
-	}
-	if err := r.row(ctx, k, old, connectors.UpdateBefore); err != nil {
-		return err
-	}
-	return r.row(ctx, k, values, connectors.UpdateAfter)
-}
-
-func (r *reduceRun) row(ctx context.Context, k state.Key, values []byte, op connectors.Op) error {
-	if err := r.rows.Reserve(ctx, 1); err != nil {
-		return err
-	}
-	arena := r.rows.Arena()
-	at := int64(binary.LittleEndian.Uint64(values))
-	rest := arena.Copy(values[reduceHead:])
-	slots, err := r.rows.Add(ctx, at, op)
-	if err != nil {
-		return err
-	}
-	k.Bytes = arena.Copy(k.Bytes)
-	if setKeys(slots, r.byOut, k) != nil {
-		return r.corrupt()
-	}
-	for _, slot := range r.outTo {
-		if slots[slot], rest, err = state.ReadValue(rest); err != nil {
-			return r.corrupt()
-		}
-	}
-	return nil
-}
-
-// Watermark ends the keys whose ttl is over by event time; at the end of the input
-// what was not given out is.
-func (r *reduceRun) Watermark(ctx context.Context, wm int64) error {
-	if wm == state.MaxTime {
-		return r.finish(ctx)
-	}
-	if r.event {
-		return r.expire(ctx, wm)
-	}
-	return nil
-}
-
-// Tick does the same by processing time.
-func (r *reduceRun) Tick(ctx context.Context, now time.Time) error {
-	if r.emit.Mode == EmitEvery && r.pace.due(now) {
-		if err := r.gathered(ctx); err != nil {
-			return err
-		}
-	}
-	if r.event {
-		return nil
-	}
-	return r.expire(ctx, now.UnixMilli())
-}
-
-// expire drops the states that no record has touched for the ttl.
-func (r *reduceRun) expire(ctx context.Context, now int64) error {
-	if r.ttl == 0 {
-		return nil
-	}
-	err := r.timers.Due(now, func(_ int64, k state.Key, _ []byte) error {
-		k = ownKey(k, &r.key)
-		v, found := r.states.Get(0, k)
-		if !found {
-			return nil
-		}
-		if len(v) < reduceHead {
-			return r.corrupt()
-		}
-		if end := addTime(int64(binary.LittleEndian.Uint64(v[8:])), r.ttl); end > now {
-			r.timers.Set(end, k, nil)
-			return nil
-		}
-		r.buf = append(r.buf[:0], v...)
-		if r.emit.Mode == EmitOnClose {
-			if err := r.row(ctx, k, r.buf, connectors.Insert); err != nil {
-				return err
-			}
-		}
-		if r.emit.Mode == EmitEvery {
-			if err := r.change(ctx, k); err != nil {
-				return err
-			}
-			r.dirty.Delete(0, k)
-			r.out.Delete(0, k)
-		}
-		r.states.Delete(0, k)
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return r.rows.Flush(ctx)
-}
-
-// finish gives out, at the end of the input, what has not been.
-func (r *reduceRun) finish(ctx context.Context) error {
-	switch r.emit.Mode {
-	case EmitEvery:
-		return r.gathered(ctx)
-	case EmitOnClose:
-	default:
-		return nil
-	}
-	var failed error
-	r.states.Scan(0, func(k state.Key, v []byte) bool {
-		if len(v) < reduceHead {
-			failed = r.corrupt()
-			return false
-		}
-		failed = r.row(ctx, k, v, connectors.Insert)
-		return failed == nil
-	})
-	if failed != nil {
-		return failed
-	}
-	r.states.Drop(0)
-	return r.rows.Flush(ctx)
-}
-
-// gathered gives out the changes since the last time.
-func (r *reduceRun) gathered(ctx context.Context) error {
-	var failed error
-	r.dirty.Scan(0, func(k state.Key, _ []byte) bool {
-		failed = r.change(ctx, ownKey(k, &r.key))
-		return failed == nil
-	})
-	if failed != nil {
-		return failed
-	}
-	r.dirty.Drop(0)
-	return r.rows.Flush(ctx)
-}
-
-// change gives a key's values out where they differ from what was given out last.
-func (r *reduceRun) change(ctx context.Context, k state.Key) error {
-	v, found := r.states.Get(0, k)
-	if !found {
-		return nil
-	}
-	r.buf = append(r.buf[:0], v...)
-	before, had := r.out.Get(0, k)
-	r.old = append(r.old[:0], before...)
-	if len(r.buf) < reduceHead || had && len(r.old) < reduceHead {
-		return r.corrupt()
-	}
-	if had && bytes.Equal(r.old[reduceHead:], r.buf[reduceHead:]) {
-		return nil
-	}
-	if err := r.give(ctx, k, r.old, had, r.buf); err != nil {
-		return err
-	}
-	r.out.Put(0, k, r.buf)
-	return nil
-}
-
-// Barrier implements KeyedInstance: everything is in the store.
-func (r *reduceRun) Barrier(context.Context) error { return nil }

@@ -1,9 +1,12 @@
 package transform
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/expr"
@@ -13,13 +16,14 @@ import (
 // storedRows turns whole records into bytes for state, and back. The form is part
 // of checkpoints.
 type storedRows struct {
-	slots   []int // of the values that are kept beside the record
+	slots   []int  // of the values that are kept beside the record
+	passing []bool // by slot: it says nothing of what the record holds; nil for none
 	values  []connectors.Value
-	origins map[connectors.Origin]*connectors.Origin
+	origins map[string]map[int32]*connectors.Origin
 }
 
 func newStoredRows(slots []int) *storedRows {
-	return &storedRows{slots: slots, values: make([]connectors.Value, len(slots)), origins: map[connectors.Origin]*connectors.Origin{}}
+	return &storedRows{slots: slots, values: make([]connectors.Value, len(slots)), origins: map[string]map[int32]*connectors.Origin{}}
 }
 
 // Flags of a stored record.
@@ -77,7 +81,7 @@ func (s *storedRows) record(src []byte) (connectors.Record, error) {
 	flags := r.byte()
 	rec.Time = r.varint()
 	if flags&hasOrigin != 0 {
-		rec.Origin = s.origin(connectors.Origin{Topic: string(r.bytes()), Partition: int32(r.varint())})
+		rec.Origin = s.origin(r.bytes(), int32(r.varint()))
 		rec.Offset = r.varint()
 	}
 	if key := r.bytes(); flags&hasKey != 0 {
@@ -112,12 +116,61 @@ func (s *storedRows) record(src []byte) (connectors.Record, error) {
 	return rec, nil
 }
 
-// origin shares one Origin among the records of a place.
-func (s *storedRows) origin(o connectors.Origin) *connectors.Origin {
-	if s.origins[o] == nil {
-		s.origins[o] = &o
+// content gives what a stored record holds: its value, and what is kept beside it. Its
+// time, key, headers and place are no part of it: they are those of the change that made
+// the record known.
+func (s *storedRows) content(src []byte) (value, beside []byte) {
+	r := &cursor{rest: src}
+	flags := r.byte()
+	r.varint()
+	if flags&hasOrigin != 0 {
+		r.bytes()
+		r.varint()
+		r.varint()
 	}
-	return s.origins[o]
+	r.bytes()
+	value = r.bytes()
+	for n := r.uvarint(); n > 0 && !r.bad; n-- {
+		r.bytes()
+		if r.byte() == 1 {
+			r.bytes()
+		}
+	}
+	return value, r.rest
+}
+
+// equal reports whether two stored records hold the same by value, however it is
+// written. a and b are scratch.
+func (s *storedRows) equal(x, y []byte, a, b *[]byte) (bool, error) {
+	vx, besideX := s.content(x)
+	vy, besideY := s.content(y)
+	*a, *b = canonical((*a)[:0], vx), canonical((*b)[:0], vy)
+	for i := range s.slots {
+		p, restX, errX := state.ReadValue(besideX)
+		q, restY, errY := state.ReadValue(besideY)
+		if errX != nil || errY != nil {
+			return false, state.ErrCorrupt
+		}
+		besideX, besideY = restX, restY
+		if s.passing == nil || !s.passing[i] {
+			*a, *b = state.AppendKey(*a, p), state.AppendKey(*b, q)
+		}
+	}
+	return bytes.Equal(*a, *b), nil
+}
+
+// origin shares one Origin among the records of a place.
+func (s *storedRows) origin(topic []byte, partition int32) *connectors.Origin {
+	o := s.origins[string(topic)][partition]
+	if o != nil {
+		return o
+	}
+	o = &connectors.Origin{Topic: string(topic), Partition: partition}
+	if s.origins[o.Topic] == nil {
+		s.origins[o.Topic] = map[int32]*connectors.Origin{}
+	}
+	s.origins[o.Topic][partition] = o
+	return o
 }
 
 // add adds a stored record to rows that are gathered and have room for it. It
@@ -135,21 +188,40 @@ func (s *storedRows) add(rows *Rows, stored []byte, op connectors.Op) ([]connect
 	return out, &rows.batch.Records[len(rows.batch.Records)-1], nil
 }
 
-// carryMade makes the fields travel that steps above made, so that a decimal stays
-// one while the record is kept. It returns the view of such records, and the slots
-// to keep.
-func (e *KeyedEnv) carryMade(input int) (*View, []int) {
+// keptRows is how the records of an input are kept whole: with the fields beside them
+// that steps above made, so that a decimal stays one.
+type keptRows struct {
+	view  *View    // of records that were kept
+	slots []int    // of those fields, for storedRows
+	names []string // their names
+}
+
+// keepRows makes what is kept of an input's records travel.
+func (e *KeyedEnv) keepRows(input int) keptRows {
 	e.CarryRow(input)
-	view := e.Row
-	var slots []int
+	kept := keptRows{view: e.Row}
 	made := e.In[input].Made()
-	for _, name := range slices.Sorted(maps.Keys(made)) { // slots are the same in every run
+	for _, name := range slices.Sorted(maps.Keys(made)) { // the same order in every run
 		ref := made[name]
 		slot := e.Carry(input, expr.Field([]string{name}, ref))
-		view = view.known(name, slot, ref.Type)
-		slots = append(slots, slot)
+		kept.view = kept.view.known(name, slot, ref.Type)
+		kept.slots, kept.names = append(kept.slots, slot), append(kept.names, name)
 	}
-	return view, slots
+	return kept
+}
+
+// definition is what the form of stored records hangs on, as text.
+func (k keptRows) definition() string {
+	if len(k.names) == 0 {
+		return " keeps records"
+	}
+	return " keeps records with " + strings.Join(k.names, ", ")
+}
+
+// comparePlaces orders two records by topic, partition and offset, where both have one.
+func comparePlaces(a, b *connectors.Record) int {
+	return cmp.Or(strings.Compare(a.Origin.Topic, b.Origin.Topic),
+		cmp.Compare(a.Origin.Partition, b.Origin.Partition), cmp.Compare(a.Offset, b.Offset))
 }
 
 // cursor takes bytes apart; bad says that there were too few.

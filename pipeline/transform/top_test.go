@@ -1,9 +1,9 @@
 package transform_test
 
 import (
-	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -64,11 +64,14 @@ func TestTopOfAWindowComesOnce(t *testing.T) {
 	k.Feed(0, rows(t, `{"a":1,"p":5,"t":-3}`, `{"a":1,"p":7,"t":2}`, `{"a":1,"p":6,"t":7}`)...)
 	same(t, k.TakeJSON())
 	k.Watermark(0)
-	same(t, k.TakeJSON(), `{"a":1,"p":5,"t":-3}`) // [-10, 0)
+	if out := k.Take(); len(out) != 1 || out[0].JSON != `{"a":1,"p":5,"t":-3,"window_start":-10,"window_end":0}` || out[0].Time != -1 {
+		t.Errorf("got %v", out)
+	}
 	k.Restart()
 	k.Feed(0, rows(t, `{"a":1,"p":9,"t":-4}`)...) // [-10, 0) is over, [-5, 5) is not
 	k.Watermark(state.MaxTime)
-	same(t, k.TakeJSON(), `{"a":1,"p":9,"t":-4}`, `{"a":1,"p":7,"t":2}`, `{"a":1,"p":6,"t":7}`)
+	same(t, k.TakeJSON(), `{"a":1,"p":9,"t":-4,"window_start":-5,"window_end":5}`, `{"a":1,"p":7,"t":2,"window_start":0,"window_end":10}`,
+		`{"a":1,"p":6,"t":7,"window_start":5,"window_end":15}`)
 	if k.Late() != 0 {
 		t.Error("a record that one of its windows took is counted as late")
 	}
@@ -77,6 +80,106 @@ func TestTopOfAWindowComesOnce(t *testing.T) {
 	k.Feed(0, transformtest.Row{JSON: `{"a":1,"p":1}`, Time: -1, Mark: &mark})
 	if k.Late() != 1 {
 		t.Error("a record whose own partition had passed its windows is not late")
+	}
+	k = transformtest.NewKeyed(t, "top", c, transformtest.Options{Timestamped: true, Reads: []string{"late"}})
+	k.Feed(0, transformtest.Row{JSON: `{"a":1,"p":1}`, Time: -1, Mark: &mark})
+	if out := k.Take(); len(out) != 1 || out[0].Output != 1 || out[0].JSON != `{"a":1,"p":1}` {
+		t.Errorf("the branch of late records has %v", out)
+	}
+}
+
+// TestTopFindsARowAgainBehindAnyChange takes rows back by changes that have another time,
+// other headers, and another text.
+func TestTopFindsARowAgainBehindAnyChange(t *testing.T) {
+	trace := func(id string) []connectors.Header {
+		return []connectors.Header{{Key: "trace", Value: []byte(id)}}
+	}
+	c := &transform.TopConfig{N: 1, Order: descending("n"), Ties: "cut"}
+	k := transformtest.NewKeyed(t, "top", c, transformtest.Options{Updating: map[int][]string{0: {"id"}}})
+	k.Feed(0, transformtest.Row{JSON: `{"id":1,"n":1}`, Time: 3, Headers: trace("a")}, transformtest.Row{JSON: `{"id":2,"n":9}`, Time: 5, Headers: trace("b")})
+	k.Feed(0, transformtest.Row{JSON: `{"n":9.0, "id":2}`, Op: connectors.Delete, Time: 8, Offset: 7, Key: "k", Headers: trace("c")})
+	k.Restart()
+	k.Feed(0, transformtest.Row{JSON: `{"id":3,"n":0}`, Time: 9})
+	out := k.Take()
+	same(t, []string{out[0].String(), out[1].String(), out[2].String()}, `{"id":2,"n":9}`, `update_before {"id":2,"n":9}`, `update_after {"id":1,"n":1}`)
+	if out[2].Time != 3 {
+		t.Errorf("the row has the time %d, want its own", out[2].Time)
+	}
+}
+
+// TestTopOfManyRows changes a group of thousands of rows and compares with sorting.
+func TestTopOfManyRows(t *testing.T) {
+	for _, ties := range []string{"cut", "keep"} {
+		rng := rand.New(rand.NewPCG(1, 2))
+		c := &transform.TopConfig{N: 5, Order: descending("p"), Ties: ties}
+		k := transformtest.NewKeyed(t, "top", c, transformtest.Options{Updating: map[int][]string{0: nil}})
+		row := func(p int) string { return fmt.Sprintf(`{"p":%d}`, p) }
+		var live []int
+		table := map[string]int{}
+		check := func(when string) {
+			t.Helper()
+			sorted := slices.Sorted(slices.Values(live))
+			slices.Reverse(sorted)
+			want := map[string]int{}
+			for i, p := range sorted {
+				if i < c.N || ties == "keep" && p == sorted[c.N-1] {
+					want[row(p)]++
+				}
+			}
+			if !maps.Equal(table, want) {
+				t.Fatalf("%s of %d rows: got %v, want %v", when, len(live), table, want)
+			}
+		}
+		for phase, share := range []int{90, 50, 2} { // it grows, churns and shrinks
+			for round := range 400 {
+				var batch []transformtest.Row
+				for range 10 {
+					if len(live) == 0 || rng.IntN(100) < share {
+						p := rng.IntN(3000)
+						if rng.IntN(4) == 0 {
+							p = rng.IntN(3) // many that are equal
+						}
+						live = append(live, p)
+						batch = append(batch, transformtest.Row{JSON: row(p), Time: int64(round)})
+						continue
+					}
+					i := rng.IntN(len(live))
+					batch = append(batch, transformtest.Row{JSON: row(live[i]), Op: connectors.Delete})
+					live[i] = live[len(live)-1]
+					live = live[:len(live)-1]
+				}
+				k.Feed(0, batch...)
+				for _, o := range k.Take() {
+					n := 1
+					if o.Op.Retracts() {
+						n = -1
+					}
+					if table[o.JSON] += n; table[o.JSON] == 0 {
+						delete(table, o.JSON)
+					}
+				}
+				if round%50 == 0 {
+					k.Restart()
+				}
+				check(fmt.Sprintf("phase %d round %d", phase, round))
+			}
+		}
+		for _, p := range live {
+			k.Feed(0, transformtest.Row{JSON: row(p), Op: connectors.Delete})
+		}
+		if n := k.Store().Usage().Keys; n != 0 {
+			t.Errorf("%d entries are left of a group without rows", n)
+		}
+	}
+}
+
+func TestTopFaultsAreNamed(t *testing.T) {
+	c := &transform.TopConfig{By: by("a"), N: 1, Order: transform.Order{{Text: "meta.timestamp"}}, Rank: "a", Ties: "cut"}
+	faults := strings.Join(transformtest.Faults("top", c, transformtest.Options{Updating: map[int][]string{0: nil}}), "\n")
+	for _, want := range []string{"by has a field of this name", "`meta.timestamp` is not the same for a row"} {
+		if !strings.Contains(faults, want) {
+			t.Errorf("the faults are %q, want one with %q", faults, want)
+		}
 	}
 }
 
@@ -136,8 +239,8 @@ func TestTopAgreesWithSorting(t *testing.T) {
 				if x.P != y.P {
 					return y.P - x.P
 				}
-				if updating { // by their bytes, after their length
-					return cmp.Or(len(text(x))-len(text(y)), strings.Compare(text(x), text(y)))
+				if updating { // by their bytes
+					return strings.Compare(text(x), text(y))
 				}
 				return x.ID - y.ID
 			})

@@ -40,6 +40,8 @@ type Row struct {
 	Partition int32
 	Offset    int64
 	Key       string
+	Headers   []connectors.Header
+	Made      bool // a step made it: it has no place in a source
 }
 
 // Out is one record that came out.
@@ -210,6 +212,9 @@ func (k *Keyed) batch(input int, rows []Row) (*connectors.Batch, []uint16) {
 		if r.JSON != "" {
 			rec.Value = []byte(r.JSON)
 		}
+		if rec.Headers = r.Headers; r.Made {
+			rec.Origin, rec.Offset = nil, 0
+		}
 		if r.Mark != nil {
 			rec.Mark = *r.Mark
 		}
@@ -272,6 +277,11 @@ func (k *Keyed) fail(b *connectors.Batch, row int, p *expr.Program, err *expr.Ev
 // Batch is a batch as the exchange makes it, for benchmarks and tests of allocation.
 func (k *Keyed) Batch(input int, rows ...Row) (*connectors.Batch, []uint16) {
 	return k.batch(input, rows)
+}
+
+// Definition is what the meaning of the step's state hangs on.
+func (k *Keyed) Definition() string {
+	return k.step.(interface{ Definition() string }).Definition()
 }
 
 // Instance is the step at work.
