@@ -386,6 +386,7 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 	if err := a.openReaders(); err != nil {
 		return Failed, err
 	}
+	a.resumeClocks()
 	r.opts.Monitor.at.Store(a)
 	defer r.opts.Monitor.at.Store(nil)
 	defer func() {

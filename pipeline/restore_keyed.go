@@ -113,15 +113,18 @@ func (a *attempt) loadState(ctx context.Context, from restoredState) error {
 			return t.keyed.load(ctx, from)
 		})
 	}
-	if err := g.Wait(); err != nil {
-		return err
-	}
+	return g.Wait()
+}
+
+// resumeClocks tells the clocks of the sources how far event time had come in the keyed
+// steps, so that a clock that has moved it on does not begin anew.
+func (a *attempt) resumeClocks() {
 	for _, t := range a.tasks {
-		if t.keyed != nil {
+		// At the end of time is a step whose own sources have ended; others go on.
+		if t.keyed != nil && t.flow.now.time != state.MaxTime {
 			a.clocks.resume(t.chain.scope, t.flow.now.time)
 		}
 	}
-	return nil
 }
 
 // load opens the task's state and lets the step begin on it.

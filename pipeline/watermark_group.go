@@ -54,9 +54,8 @@ func (g *clockGroup) join(s *clockShare) {
 func (g *clockGroup) resume(scope int, wm int64) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if st := g.still[scope]; st != nil {
-		st.reached = max(st.reached, wm)
-	}
+	st := g.still[scope]
+	st.reached = max(st.reached, wm)
 }
 
 // slowest is the least watermark among the splits that wait for one another.
