@@ -119,6 +119,9 @@ func typeHelp(word string) string {
 	if own, ok := otherNames[strings.ToLower(word)]; ok {
 		return "write " + own
 	}
+	if strings.ContainsAny(word, "[{") {
+		return "lists and maps are written without quotes, as in tags: [string]; where they may be null or missing, with the ? behind the name: tags?: [string]"
+	}
 	return suggest(strings.ToLower(word), schema.Names())
 }
 

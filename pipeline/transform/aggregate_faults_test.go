@@ -47,6 +47,8 @@ func TestFaultsOfAWindowComeTogetherWithTheirKeys(t *testing.T) {
 		"no map":          {"10s", []string{"a window is a kind with its size"}},
 		"nothing":         {map[string]any{}, []string{"the kind of window is missing"}},
 		"unknown kind":    {map[string]any{"tumblin": "10s"}, []string{`tumblin: a window has no such key (did you mean "tumbling"?)`}},
+		"kind elsewhere":  {map[string]any{"hop": "10s"}, []string{`hop: a window has no such key (did you mean "sliding"?)`}},
+		"key elsewhere":   {map[string]any{"sliding": map[string]any{"size": "1m", "slide": "1h"}}, []string{`sliding.slide: there is no such key (did you mean "every"?)`, "sliding.every: it must be how often"}},
 		"two kinds":       {map[string]any{"tumbling": "10s", "count": int64(1)}, []string{"a window is of one kind, and these are count and tumbling"}},
 		"no size":         {map[string]any{"tumbling": "0s"}, []string{"tumbling: it must be above zero"}},
 		"part of a ms":    {map[string]any{"tumbling": "1500us"}, []string{"tumbling: it must be in whole milliseconds"}},

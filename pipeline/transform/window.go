@@ -111,6 +111,20 @@ func (w *Window) UnmarshalConfig(v any) error {
 	return errors.Join(r.faults...)
 }
 
+// windowsElsewhere is what other systems call the keys of windows.
+var windowsElsewhere = map[string]string{
+	"tumble": "tumbling", "fixed": "tumbling", "hop": "sliding", "hopping": "sliding", "slide": "every", "advance": "every", "step": "every",
+	"length": "size", "timeout": "gap", "inactivity": "gap",
+}
+
+// nearestOfWindow is the key that was meant by another, or "".
+func nearestOfWindow(key string, known []string) string {
+	if own := windowsElsewhere[key]; slices.Contains(known, own) {
+		return own
+	}
+	return connectors.Nearest(key, known)
+}
+
 // windowReader gathers the faults of one window.
 type windowReader struct {
 	w      *Window
@@ -132,7 +146,7 @@ func (r *windowReader) kind() {
 			kinds = append(kinds, key)
 		} else if !slices.Contains(known, key) {
 			r.broken = true
-			if near := connectors.Nearest(key, known); near != "" {
+			if near := nearestOfWindow(key, known); near != "" {
 				r.fault(key, "a window has no such key", fmt.Sprintf("did you mean %q?", near))
 			} else {
 				r.fault(key, "a window has no such key", windowForms)
@@ -230,7 +244,7 @@ func (r *windowReader) block(key string, v any, form string, keys ...string) map
 			continue
 		}
 		help := "its keys are " + strings.Join(keys, " and ")
-		if near := connectors.Nearest(k, keys); near != "" {
+		if near := nearestOfWindow(k, keys); near != "" {
 			help = fmt.Sprintf("did you mean %q?", near)
 		}
 		r.fault(key+"."+k, "there is no such key", help)
