@@ -2,6 +2,7 @@ package spec
 
 import (
 	"errors"
+	"net/http"
 	"strings"
 	"time"
 
@@ -150,7 +151,7 @@ type fakeService struct {
 }
 
 func (c *fakeService) Validate() error {
-	if c.Method == "POST" {
+	if c.Method == http.MethodPost {
 		return &connectors.FieldError{Key: "method", Msg: "POST needs a body", Help: "write GET"}
 	}
 	return nil
@@ -159,7 +160,7 @@ func (c *fakeService) Validate() error {
 func registerLookups() {
 	lookup := func(any, []string) (connectors.Lookup, error) { return nil, errors.New("a fake") }
 	connectors.RegisterLookup(connectors.LookupSpec{
-		Name: "service", Doc: "Asks a service.", NewConfig: func() any { return &fakeService{Method: "GET"} }, New: lookup, Concurrency: 1,
+		Name: "service", Doc: "Asks a service.", NewConfig: func() any { return &fakeService{Method: http.MethodGet} }, New: lookup, Concurrency: 1,
 	})
 	connectors.RegisterLookup(connectors.LookupSpec{
 		Name: "file", Doc: "Reads a file.", NewConfig: func() any { return &fakeNothing{} }, New: lookup, Concurrency: 1, Local: true,
