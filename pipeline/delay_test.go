@@ -16,6 +16,9 @@ func TestAWindowWaitsForTheResultsOfAStepThatGivesThemOutLater(t *testing.T) {
 		{"sessions, which close behind their end", "aggregate: {by: {s: t}, window: {session: {gap: 1s}}, select: {n: count()}}", "10"},
 		{"groups that a ttl closes", "aggregate: {by: {s: t}, emit: on_close, ttl: 20s, select: {n: count()}}", "10"},
 		{"groups that the end closes", "aggregate: {by: {s: t}, emit: on_close, select: {n: count()}}", "10"},
+		{"folds that a ttl closes", "reduce: {by: {s: t}, init: {n: 0}, update: {n: state.n + 1}, emit: on_close, ttl: 20s}", "10"},
+		{"the best of windows", "top: {by: [k], n: 5, order: [t], window: {tumbling: 10s}}", "10"},
+		{"the best of all", "top: {by: [k], n: 1000, order: [t], emit: on_close}", "10"},
 		{"last records", "dedup: {by: [t], keep: last, within: 20s, emit: on_close}", "10"},
 		{"last records of all", "dedup: {by: [t], keep: last, emit: on_close}", "10"},
 	}

@@ -39,6 +39,15 @@ func (d *dedup) Delay() int64 {
 	return plusTime(d.within, d.within)
 }
 
+// Delay implements Delayer: without a window, the best are given out when the input
+// ends.
+func (t *top) Delay() int64 {
+	if t.window == nil && t.emit.Mode == EmitOnClose {
+		return state.MaxTime
+	}
+	return 0
+}
+
 // ttlDelay is how long a row is kept by a time to live, 0 for ever. Timers fire up to
 // 1/64 of it late.
 func ttlDelay(ttl time.Duration) int64 {
