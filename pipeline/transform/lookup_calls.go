@@ -32,11 +32,7 @@ func (r *lookupRun) ask(ctx context.Context) error {
 	size := max(r.live.MaxKeys(), 1)
 	for lo := 0; lo < len(r.wanted) && got.Load() < answerBytes; lo += size {
 		group := r.wanted[lo:min(lo+size, len(r.wanted))]
-		select {
-		case r.calls <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
+		if !r.acquire(ctx) {
 			break
 		}
 		calls.Go(func() {
@@ -53,6 +49,16 @@ func (r *lookupRun) ask(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	return nil
+}
+
+// acquire waits for the right to make a call.
+func (r *lookupRun) acquire(ctx context.Context) bool {
+	select {
+	case r.calls <- struct{}{}:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // call asks for a group of keys until there is an answer or no try is left. It

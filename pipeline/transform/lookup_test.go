@@ -443,6 +443,34 @@ func TestLookupOneFailureEndsTheOtherCalls(t *testing.T) {
 	})
 }
 
+// What ends early gives its calls back: the step is used again by the next attempt.
+func TestLookupWorksAgainAfterAnyEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		side := &otherSide{rows: sideRows(20), before: func(ctx context.Context, _ int, _ []string) error { <-ctx.Done(); return ctx.Err() }}
+		l := newLooking(t, side, by("k"), nil)
+		var values []string
+		for i := range 20 {
+			values = append(values, fmt.Sprintf(`{"k":%d}`, i))
+		}
+		for range 50 {
+			ctx, cancel := context.WithCancel(t.Context())
+			time.AfterFunc(time.Millisecond, cancel)
+			b, sel := l.batch(values...)
+			if err := l.inst.Process(ctx, b, sel); err == nil {
+				t.Fatal("no error")
+			}
+			b, sel = l.batch(values...)
+			if err := l.inst.Process(ctx, b, sel); err == nil {
+				t.Fatal("no error")
+			}
+		}
+		side.before = nil
+		if err := l.feed(values...); err != nil || len(l.out) != 20 {
+			t.Errorf("error %v, %d rows", err, len(l.out))
+		}
+	})
+}
+
 func TestLookupOfLargeRowsGoesOnInParts(t *testing.T) {
 	large := `{"v":"` + strings.Repeat("x", 16<<20) + `"}`
 	side := &otherSide{answer: func(_ string, a *connectors.Answer) bool { a.Row = []byte(large); return true }}
