@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"path"
 	"strings"
 	"text/tabwriter"
@@ -139,6 +140,37 @@ func stateOf(f *checkpoint.Found) string {
 	return "incomplete"
 }
 
+// writeOperator writes what a checkpoint holds of one operator.
+func writeOperator(w io.Writer, op *checkpoint.Operator) {
+	_, _ = fmt.Fprintf(w, "%s\t%s, parallelism %d\n", op.UID, op.Kind, op.Parallelism)
+	for _, s := range op.Splits {
+		until := ""
+		if s.Until >= 0 {
+			until = fmt.Sprintf(", until %d", s.Until)
+		}
+		_, _ = fmt.Fprintf(w, "  %s\tnext offset %d%s\n", s.ID, s.Offset, until)
+	}
+	files, bytes := map[string]bool{}, int64(0)
+	for _, k := range op.KeyGroups {
+		if !files[k.File.Path] {
+			files[k.File.Path] = true
+			bytes += k.File.Size
+		}
+	}
+	if len(files) > 0 {
+		_, _ = fmt.Fprintf(w, "  keyed state\t%d files, %d bytes\n", len(files), bytes)
+	}
+	for _, s := range op.Subtasks {
+		n := int64(0)
+		for _, f := range s.Files {
+			n += f.Size
+		}
+		if len(s.Files) > 0 || len(files) == 0 {
+			_, _ = fmt.Fprintf(w, "  subtask %d\t%d files, %d bytes\n", s.Subtask, len(s.Files), n)
+		}
+	}
+}
+
 func (a *app) inspectCheckpoint(ctx context.Context, name string) error {
 	o, err := checkpoint.Inspect(ctx, name)
 	if err != nil {
@@ -158,27 +190,16 @@ func (a *app) inspectCheckpoint(ctx context.Context, name string) error {
 	_, _ = fmt.Fprintf(w, "job\t%s, generation %d\n", m.Job, m.Generation)
 	_, _ = fmt.Fprintf(w, "completed\t%s, %s after its trigger\n", m.Completed.Local().Format(time.DateTime), m.Completed.Sub(m.Triggered).Round(time.Millisecond))
 	_, _ = fmt.Fprintf(w, "committed\t%v\n", o.Committed)
-	for _, op := range m.Operators {
-		_, _ = fmt.Fprintf(w, "%s\t%s, parallelism %d\n", op.UID, op.Kind, op.Parallelism)
-		for _, s := range op.Splits {
-			until := ""
-			if s.Until >= 0 {
-				until = fmt.Sprintf(", until %d", s.Until)
-			}
-			_, _ = fmt.Fprintf(w, "  %s\tnext offset %d%s\n", s.ID, s.Offset, until)
-		}
-		for _, s := range op.Subtasks {
-			n := int64(0)
-			for _, f := range s.Files {
-				n += f.Size
-			}
-			_, _ = fmt.Fprintf(w, "  subtask %d\t%d files, %d bytes\n", s.Subtask, len(s.Files), n)
-		}
+	for i := range m.Operators {
+		writeOperator(w, &m.Operators[i])
 	}
 	for _, c := range m.Committables {
 		what := "to publish"
-		if c.Empty {
+		switch {
+		case c.Empty:
 			what = "nothing to publish"
+		case o.Committed:
+			what = "published"
 		}
 		_, _ = fmt.Fprintf(w, "committable\t%s, checkpoint %d: %s\n", c.Committer, c.Checkpoint.Number, what)
 	}
