@@ -23,16 +23,16 @@ type keyedExchange struct {
 // keyedLane is how the rows of one edge are keyed and handed on.
 type keyedLane struct {
 	*lane
-	keying  *keying
-	whole   receiver // puts the whole value into its slot; nil where no key reads it
-	dropped func(n int)
-	failed  []evalFailure
-	note    func(row uint16, e *expr.EvalError)
+	keying     *keying
+	whole      receiver // puts the whole value into its slot; nil where no key reads it
+	dropped    func(n int)
+	evalFailed []evalFailure
+	noteEval   func(row uint16, e *expr.EvalError)
 }
 
 func newKeyedLane(e *edge, l *lane, dropped func(n int)) *keyedLane {
 	k := &keyedLane{lane: l, keying: e.keying, dropped: dropped}
-	k.note = func(row uint16, e *expr.EvalError) { k.failed = append(k.failed, evalFailure{row, e}) }
+	k.noteEval = func(row uint16, e *expr.EvalError) { k.evalFailed = append(k.evalFailed, evalFailure{row, e}) }
 	return k
 }
 
@@ -109,11 +109,11 @@ func (x *keyedExchange) evaluate(ctx context.Context, l *keyedLane, b *connector
 	}
 	for i := range l.keying.exprs {
 		k := &l.keying.exprs[i]
-		sel = k.prog.Fill(x.exprs, b, sel, k.slot, l.note)
-		if len(l.failed) == 0 {
+		sel = k.prog.Fill(x.exprs, b, sel, k.slot, l.noteEval)
+		if len(l.evalFailed) == 0 {
 			continue
 		}
-		for _, f := range l.failed {
+		for _, f := range l.evalFailed {
 			if b.Records[f.row].Op.Retracts() {
 				continue
 			}
@@ -123,8 +123,8 @@ func (x *keyedExchange) evaluate(ctx context.Context, l *keyedLane, b *connector
 				return nil, err
 			}
 		}
-		clear(l.failed)
-		l.failed = l.failed[:0]
+		clear(l.evalFailed)
+		l.evalFailed = l.evalFailed[:0]
 	}
 	return sel, nil
 }
