@@ -120,6 +120,11 @@ func (s *Source) open(ctx context.Context, restored []connectors.Split) (connect
 		return nil, nil, fmt.Errorf("make the source: %w", err)
 	}
 	if restored != nil {
+		// The engine keeps the highest event time of a split beside its position.
+		restored = slices.Clone(restored)
+		for i := range restored {
+			restored[i].MaxTime = &maxTime
+		}
 		raw, err := json.Marshal(restored)
 		if err != nil {
 			return nil, nil, fmt.Errorf("write splits: %w", err)
@@ -137,9 +142,15 @@ func (s *Source) open(ctx context.Context, restored []connectors.Split) (connect
 		if len(splits) < len(restored) || splits[i].ID != restored[i].ID || splits[i].Offset != restored[i].Offset {
 			return nil, nil, fmt.Errorf("restored splits %+v became %+v", restored, splits)
 		}
+		if t := splits[i].MaxTime; t == nil || *t != maxTime {
+			return nil, nil, fmt.Errorf("the MaxTime of restored split %s is lost", splits[i].ID)
+		}
 	}
 	return src, splits, nil
 }
+
+// maxTime is the MaxTime of restored splits.
+var maxTime int64 = -7
 
 func reader(src connectors.Source, splits []connectors.Split) (connectors.Reader, error) {
 	return src.Reader(connectors.ReaderEnv{

@@ -25,6 +25,7 @@ const (
 	reusesMemory   fault = "writes into batches that it handed out"
 	neverEnds      fault = "does not end"
 	forgetsSplit   fault = "does not take added splits"
+	forgetsTime    fault = "does not keep the highest event time"
 	earlyAtEnd     fault = "tells of the end before it is there"
 	neverAtEnd     fault = "never tells of the end"
 	ignoresPause   fault = "reads what is paused"
@@ -34,6 +35,11 @@ const (
 
 func (l *list) Splits(_ context.Context, restored []connectors.Split) ([]connectors.Split, error) {
 	if restored != nil {
+		if l.fault == forgetsTime {
+			for i := range restored {
+				restored[i].MaxTime = nil
+			}
+		}
 		return restored, nil
 	}
 	var out []connectors.Split
@@ -159,7 +165,7 @@ func TestSourceAcceptsAModelSource(t *testing.T) {
 }
 
 func TestSourceFindsEachPlantedFault(t *testing.T) {
-	for _, f := range []fault{skipsOnRestore, repeatsRecord, losesOnCancel, reusesMemory, neverEnds, forgetsSplit, earlyAtEnd, neverAtEnd, ignoresPause, endsPaused, forgetsPaused} {
+	for _, f := range []fault{skipsOnRestore, repeatsRecord, losesOnCancel, reusesMemory, neverEnds, forgetsSplit, forgetsTime, earlyAtEnd, neverAtEnd, ignoresPause, endsPaused, forgetsPaused} {
 		t.Run(string(f), func(t *testing.T) {
 			for _, c := range sourceChecks {
 				s := modelSource(f)
