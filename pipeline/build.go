@@ -61,7 +61,9 @@ func (a *attempt) buildTask(c *chain, subtask int, inboxes map[*chain][]*inbox) 
 	if err := t.openWriters(); err != nil {
 		return nil, err
 	}
-	b := &builder{task: t, inboxes: inboxes, exchanges: map[*chain]exchange{}}
+	b := &builder{
+		task: t, inboxes: inboxes, exchanges: map[*chain]exchange{}, merged: map[*node]*merger{}, meeting: map[*chain]*merger{},
+	}
 	if err := b.connect(); err != nil {
 		return nil, err
 	}
@@ -86,7 +88,9 @@ func (b *builder) connect() (err error) {
 		t.keyed, err = b.keyedHead(c.nodes[0])
 		return err
 	}
-	t.head, err = b.fan(c.head, c.out)
+	if t.head, err = b.fan(c.head, c.out); err == nil {
+		t.head = b.merging(t.head)
+	}
 	return err
 }
 
@@ -152,6 +156,9 @@ type builder struct {
 	task      *task
 	inboxes   map[*chain][]*inbox
 	exchanges map[*chain]exchange
+	mergers   []*merger
+	merged    map[*node]*merger  // of nodes where branches meet
+	meeting   map[*chain]*merger // of chains where they do
 }
 
 // fan makes the receiver that hands records to several nodes and edges. Each
@@ -159,14 +166,22 @@ type builder struct {
 func (b *builder) fan(nodes []*node, edges []*edge) (receiver, error) {
 	var to []receiver
 	for _, n := range nodes {
-		r, err := b.node(n)
+		follow := b.node
+		if n.merges {
+			follow = b.mergedNode
+		}
+		r, err := follow(n)
 		if err != nil {
 			return nil, err
 		}
 		to = append(to, r)
 	}
 	for _, e := range edges {
-		r, err := b.edge(e)
+		follow := b.edge
+		if e.merges {
+			follow = b.mergedEdge
+		}
+		r, err := follow(e)
 		if err != nil {
 			return nil, err
 		}

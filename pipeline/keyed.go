@@ -40,6 +40,9 @@ func (b *builder) keyedHead(n *node) (*keyedTask, error) {
 	if err != nil {
 		return nil, err
 	}
+	for i := range outs {
+		outs[i] = b.merging(outs[i])
+	}
 	k := &keyedTask{task: t, node: t.chain.keyed, outs: outs}
 	k.shown.watermark.Store(state.MinTime)
 	if len(t.chain.base.Fields()) > 0 {

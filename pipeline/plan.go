@@ -51,6 +51,7 @@ type node struct {
 	outputs []output
 	outName []string // branch names, empty for a main output; nil for one output
 	from    []spec.Ref
+	merges  bool // branches of an updating stream meet here, see merger
 }
 
 // output is one output of a node: what is known of its records and who reads them.
@@ -68,6 +69,7 @@ type edge struct {
 	input   int     // of the keyed step at the head of to
 	keying  *keying // nil where to begins with no keyed step
 	carries []carry
+	merges  bool // likewise, with others from the same chain
 }
 
 type sourceNode struct {
@@ -267,10 +269,11 @@ func (b *planner) link(in input, e *edge) {
 
 // place finds the chain that a node belongs to: that of its inputs where they
 // can be mixed as they are, otherwise a new one that they are sent to.
-func (b *planner) place(name string, onError spec.OnError, ins []input) *node {
-	n := &node{name: name, this: expr.WholeRaw, onError: onError}
+func (b *planner) place(name string, path []string, onError spec.OnError, from []spec.Ref, ins []input) *node {
+	n := &node{name: name, this: expr.WholeRaw, onError: onError, from: from}
+	merges := b.partsMeet(path, from, ins)
 	if fused(ins) {
-		n.chain, n.in = ins[0].chain, mixed(ins[0].view, ins)
+		n.chain, n.in, n.merges = ins[0].chain, mixed(ins[0].view, ins), merges
 		for _, in := range ins {
 			if in.out == nil {
 				in.chain.head = append(in.chain.head, n)
@@ -282,6 +285,9 @@ func (b *planner) place(name string, onError spec.OnError, ins []input) *node {
 		n.chain = b.meet(name, onError, ins)
 		n.in = n.chain.view
 		n.chain.head = []*node{n}
+		for _, e := range n.chain.in {
+			e.merges = merges
+		}
 	}
 	n.chain.nodes = append(n.chain.nodes, n)
 	return n
@@ -297,8 +303,8 @@ func (b *planner) addTransform(t *spec.Transform) {
 	if !ok {
 		return
 	}
-	n := b.place(t.Name, t.OnError, ins)
-	n.from, n.outName = t.From, t.Branches
+	n := b.place(t.Name, t.Path, t.OnError, t.From, ins)
+	n.outName = t.Branches
 	b.plan.byName[t.Name] = n
 	if known && t.Config != nil && b.takesUpdates(t, kind, n.in) {
 		b.build(n, t, kind)
@@ -347,8 +353,8 @@ func (b *planner) addSink(s *spec.Sink) {
 	if !ok {
 		return
 	}
-	n := b.place(s.Name, s.OnError, ins)
-	n.sink, n.from, sink.view = sink, s.From, n.in
+	n := b.place(s.Name, s.Path, s.OnError, s.From, ins)
+	n.sink, sink.view = sink, n.in
 	for _, x := range spec.Expressions(s.Config) {
 		if !x.Expr.Set() {
 			continue

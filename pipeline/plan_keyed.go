@@ -209,22 +209,8 @@ func (b *planner) takesUpdates(t *spec.Transform, kind transform.Spec, in *trans
 
 // updatesFrom names the source or step that made a stream updating.
 func (b *planner) updatesFrom(refs []spec.Ref) string {
-	for _, r := range refs {
-		if c, ok := b.sources[r.Node]; ok && c.view.Updates() != nil {
-			return "source " + r.Node
-		}
-		n := b.plan.byName[r.Node]
-		if n == nil {
-			continue
-		}
-		updates := func(o output) bool { return o.view.Updates() != nil }
-		if !slices.ContainsFunc(n.outputs, updates) {
-			continue
-		}
-		if n.chain.keyed != nil && n == n.chain.nodes[0] {
-			return "step " + r.Node
-		}
-		return b.updatesFrom(n.from)
+	if makers := b.makers(refs); len(makers) > 0 {
+		return makers[0]
 	}
 	return "a step above"
 }
