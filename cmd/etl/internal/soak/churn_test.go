@@ -79,8 +79,13 @@ func TestSoakStateOfKeysThatAreGoneGoes(t *testing.T) {
 				}
 			}
 			grown("memory", before.memory, after.memory, 16<<20)
-			grown("checkpoints", before.checkpoints, after.checkpoints, 1<<20)
-			grown("state on disk", before.state, after.state, 1<<20)
+			slack := int64(1 << 20)
+			if backend == "disk" {
+				// Small files pile up for some hundred checkpoints before they are merged.
+				slack = 8 << 20
+			}
+			grown("checkpoints", before.checkpoints, after.checkpoints, slack)
+			grown("state on disk", before.state, after.state, slack)
 		})
 	}
 }
