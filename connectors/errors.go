@@ -37,7 +37,7 @@ type RecordError struct {
 }
 
 func (e *RecordError) Error() string {
-	where := "a record made by a step"
+	where := "made by a step"
 	if e.Origin != nil {
 		where = fmt.Sprintf("%s/%d@%d", e.Origin.Topic, e.Origin.Partition, e.Offset)
 	}
