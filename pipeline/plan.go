@@ -234,16 +234,21 @@ func fused(ins []input) bool {
 func mixed(view *transform.View, ins []input) *transform.View {
 	if len(ins) == 1 {
 		if u := ins[0].view.Updates(); u != nil && view.Updates() == nil {
-			return view.Updating(u.Key)
+			return view.Updating(u.Key).Spread(u.Spread)
 		}
 		return view
 	}
+	var spread []string
+	updating := false
 	for _, in := range ins {
-		if in.view.Updates() != nil {
-			return view.Updating(nil)
+		if u := in.view.Updates(); u != nil {
+			updating, spread = true, append(spread, u.Spread...)
 		}
 	}
-	return view
+	if !updating {
+		return view
+	}
+	return view.Updating(nil).Spread(spread)
 }
 
 // meet makes the chain where records of several inputs come together.

@@ -70,25 +70,35 @@ func (b *planner) refuseChanges(n *node, s *spec.Sink) {
 	})
 }
 
-// warnOfKey warns where rows that are told apart would replace each other.
+// warnOfKey warns where rows that are told apart would replace each other, or the two
+// rows of a change would come in any order.
 func (b *planner) warnOfKey(s *spec.Sink, key *connectors.Expr, u *transform.Updates) {
 	i := slices.IndexFunc(spec.Expressions(s.Config), func(x spec.Expression) bool { return x.Expr == key })
-	if len(u.Key) == 0 || i < 0 {
+	if i < 0 {
 		return
 	}
-	x := spec.Expressions(s.Config)[i]
-	path := append(s.ConfigPath(), x.Path...)
-	var lacks []string
-	for _, field := range u.Key {
-		if !b.mentions(key, field) {
-			lacks = append(lacks, field)
-		}
-	}
-	if len(lacks) > 0 {
+	path := append(s.ConfigPath(), spec.Expressions(s.Config)[i].Path...)
+	if lacks := b.lacks(key, u.Key); len(lacks) > 0 {
 		b.spec.Warn(path, spec.CodeCoarseKey,
 			fmt.Sprintf("rows are told apart by %s, and the key does not read %s: different rows replace each other", strings.Join(u.Key, ", "), strings.Join(lacks, ", ")),
 			"put all of them into the key")
+		return
 	}
+	if lacks := b.lacks(key, u.Spread); len(lacks) > 0 && b.spec.Parallelism != 1 {
+		b.spec.Warn(path, spec.CodeSpread,
+			fmt.Sprintf("rows come from the subtasks that own their %s, which the key does not read: where a change moves a row to another one, its tombstone can come behind its new row", strings.Join(lacks, ", ")),
+			"put all of them into the key, or set parallelism: 1; where they never change, nothing can happen")
+	}
+}
+
+// lacks lists the fields that a key of a sink does not read.
+func (b *planner) lacks(key *connectors.Expr, fields []string) (lacks []string) {
+	for _, field := range fields {
+		if !b.mentions(key, field) && !slices.Contains(lacks, field) {
+			lacks = append(lacks, field)
+		}
+	}
+	return lacks
 }
 
 // mentions reports whether an expression of a sink reads a field.
@@ -98,7 +108,10 @@ func (b *planner) mentions(key *connectors.Expr, field string) bool {
 			if x.slot != key.Slot || x.text != key.Text {
 				continue
 			}
-			return x.prog.This() || slices.ContainsFunc(x.prog.Fields(), func(path []string) bool { return path[0] == field })
+			return x.prog.This() || slices.ContainsFunc(x.prog.Fields(), func(path []string) bool {
+				read := strings.Join(path, ".") + "."
+				return strings.HasPrefix(read, field+".") || strings.HasPrefix(field+".", read)
+			})
 		}
 	}
 	return true

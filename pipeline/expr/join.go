@@ -17,7 +17,8 @@ const (
 // On is the condition of a join, taken apart.
 type On struct {
 	// Left and Right are the two sides of each equality between the inputs, over
-	// the records of one input each: two records match only where all are equal.
+	// the records of one input each: two records match only where all are equal. Their
+	// Text is the side alone.
 	Left, Right []*Program
 	// Rest is what else must hold, over both records; nil where there is nothing.
 	Rest *Program
@@ -169,7 +170,14 @@ func (on *On) add(c *compiler, n, l, r ast.Node, left, right Scope) {
 		c.fault(at, fmt.Sprintf("%s and %s never match", lp.typ, rp.typ), timeHelp(lt, rt))
 		return
 	}
+	lp.text, rp.text = c.textOf(l), c.textOf(r)
 	on.Left, on.Right = append(on.Left, lp), append(on.Right, rp)
+}
+
+// textOf is the text of a part.
+func (c *compiler) textOf(n ast.Node) string {
+	from, to := c.span(n)
+	return c.text[from:to]
 }
 
 // rest compiles the parts of a condition that are no key.

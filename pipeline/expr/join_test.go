@@ -52,6 +52,11 @@ func TestTheConditionOfAJoinIsTakenApart(t *testing.T) {
 			if len(on.Left) == 0 || len(on.Left) != len(on.Right) {
 				t.Fatalf("%d and %d keys", len(on.Left), len(on.Right))
 			}
+			for i := range on.Left { // each side's text is that side alone
+				if side := on.Left[i].Text(); !strings.Contains(side, "left") || strings.Contains(side, "==") || !strings.Contains(on.Right[i].Text(), "right") {
+					t.Errorf("the sides of an equality are %q and %q", side, on.Right[i].Text())
+				}
+			}
 			got := []string{strings.Join(l.paths, " "), strings.Join(r.paths, " "), strings.Join(both.paths, " ")}
 			if want := []string{c.left, c.right, c.both}; !slices.Equal(got, want) {
 				t.Errorf("reads %q, want %q", got, want)

@@ -40,4 +40,5 @@ const (
 	CodeNoName      Code = "W0506" // a step with state that a checkpoint knows by its place only
 	CodeCoarseKey   Code = "W0507" // rows that are told apart replace each other in a sink
 	CodeNoTime      Code = "W0508" // windows over records whose time does not tell when they happened
+	CodeSpread      Code = "W0509" // changes of a row come to a sink in any order
 )

@@ -137,5 +137,9 @@ func compile(p *Pipeline) {
 			p.Warn(below(p.Sinks[i].ConfigPath(), "key"), CodeCoarseKey,
 				"rows are told apart by auction, and the key does not read auction: different rows replace each other", "put all of them into the key")
 		}
+		if c, ok := p.Sinks[i].Config.(*fakeKafkaSink); ok && c.Key.Text == "spread" {
+			p.Warn(below(p.Sinks[i].ConfigPath(), "key"), CodeSpread,
+				"rows come from the subtasks that own their auction, which the key does not read: where a change moves a row to another one, its tombstone can come behind its new row", "put all of them into the key")
+		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/expr"
@@ -108,7 +109,7 @@ func buildAssign(fields connectors.Assignments, out *View, objects bool, env *En
 		return nil
 	}
 	if u := env.In.Updates(); u != nil {
-		out = out.Updating(s.key(u, out.Updates()))
+		out = out.Updating(s.key(u, out.Updates())).Spread(s.spread(u))
 	}
 	env.Output(out)
 	return s
@@ -122,17 +123,37 @@ func (s *assignStep) key(before, after *Updates) []string {
 	}
 	key := make([]string, 0, len(before.Key))
 	for _, name := range before.Key {
-		i := slices.IndexFunc(s.assigns, func(a assign) bool {
-			paths := a.prog.Fields()
-			_, bare := a.prog.Slot()
-			return bare && len(paths) == 1 && len(paths[0]) == 1 && paths[0][0] == name
-		})
-		if i < 0 {
+		taker := s.taker(name)
+		if taker == "" {
 			return nil
 		}
-		key = append(key, s.assigns[i].name)
+		key = append(key, taker)
 	}
 	return key
+}
+
+// spread is Updates.Spread afterwards.
+func (s *assignStep) spread(before *Updates) []string {
+	names := slices.Clone(before.Spread)
+	for i, name := range names {
+		if taker := s.taker(name); s.anew && taker != "" {
+			names[i] = taker
+		}
+	}
+	return names
+}
+
+// taker is the field that takes the value of another one over, empty for none.
+func (s *assignStep) taker(name string) string {
+	i := slices.IndexFunc(s.assigns, func(a assign) bool {
+		paths := a.prog.Fields()
+		_, bare := a.prog.Slot()
+		return bare && len(paths) == 1 && strings.Join(paths[0], ".") == name
+	})
+	if i < 0 {
+		return ""
+	}
+	return s.assigns[i].name
 }
 
 func (s *assignStep) Start(env RunEnv) Instance {

@@ -45,10 +45,13 @@ type joinBuild struct {
 	c    *JoinConfig
 	step *joinStep
 	refs map[string]expr.Ref // of paths that expressions named so far
+	keys [2][]*expr.Program  // what makes the key, by side
+	// taken are the fields of the result that are nothing but a field of an input, by that.
+	taken map[string]string
 }
 
 func buildJoin(config any, env *KeyedEnv) KeyedStep {
-	b := &joinBuild{env: env, c: config.(*JoinConfig), refs: map[string]expr.Ref{}}
+	b := &joinBuild{env: env, c: config.(*JoinConfig), refs: map[string]expr.Ref{}, taken: map[string]string{}}
 	b.step = &joinStep{name: env.Name, config: b.c, tombstone: -1, bounds: [2]int{-1, -1}}
 	b.step.out.stride = env.Row.Base().Stride
 	b.checkUpdates()
@@ -94,8 +97,8 @@ func (b *joinBuild) on() {
 	}
 	b.env.Key(leftSide, on.Left...)
 	b.env.Key(rightSide, on.Right...)
-	b.step.rest = on.Rest
-	for side, keys := range [2][]*expr.Program{on.Left, on.Right} {
+	b.step.rest, b.keys = on.Rest, [2][]*expr.Program{on.Left, on.Right}
+	for side, keys := range b.keys {
 		for _, p := range keys {
 			if b.step.updating[side] && p.Varies() {
 				b.env.Report([]string{"on"}, varies(p))
@@ -191,9 +194,32 @@ func (b *joinBuild) wholeLeft() {
 		if u := b.env.In[leftSide].Updates(); u != nil {
 			key = u.Key
 		}
-		view = view.Updating(key)
+		view = view.Updating(key).Spread(b.spread(func(path string) string { return strings.TrimPrefix(path, expr.LeftSide+".") }))
 	}
 	b.env.Output(view)
+}
+
+// spread is Updates.Spread of the result, of which name tells how a field of an input is
+// called there.
+func (b *joinBuild) spread(name func(path string) string) (names []string) {
+	for side, v := range b.env.In {
+		u := v.Updates()
+		if u == nil || b.c.leftOnly() && side == rightSide { // left rows stay where they are
+			continue
+		}
+		for _, field := range u.Spread {
+			names = append(names, name(sideNames[side]+"."+field))
+		}
+		for i, p := range b.keys[side] {
+			field := sideNames[side] + "." + strings.TrimPrefix(p.Text(), sideNames[side]+".")
+			other := sideNames[1-side] + "." + strings.TrimPrefix(b.keys[1-side][i].Text(), sideNames[1-side]+".")
+			if _, taken := b.taken[field]; !taken && b.taken[other] != "" {
+				field = other
+			}
+			names = append(names, name(field))
+		}
+	}
+	return names
 }
 
 // result makes the view of what is made of both records.
@@ -222,12 +248,27 @@ func (b *joinBuild) result() {
 			slot = b.env.NewSlot()
 			b.step.out.selects = append(b.step.out.selects, assign{text: f.Expr.Text, prog: p, slot: slot})
 		}
+		if paths := p.Fields(); plain && len(paths) == 1 {
+			b.taken[strings.Join(paths[0], ".")] = f.Name
+		}
 		view = view.SetShaped(f.Name, expr.Ref{Slot: slot, Covered: 1, Type: p.Type()}, b.shape(p))
 	}
 	if changing {
-		view = view.Updating(nil)
+		view = view.Updating(nil).Spread(b.spread(b.resultName))
 	}
 	b.env.Output(view)
+}
+
+// resultName is what a field of an input is called in the result.
+func (b *joinBuild) resultName(path string) string {
+	if name := b.taken[path]; name != "" {
+		return name
+	}
+	side, field, _ := strings.Cut(path, ".")
+	if whole := b.taken[side]; whole != "" {
+		return whole + "." + field
+	}
+	return path
 }
 
 // shape is what is declared of the value of a program that is nothing but a field or

@@ -41,6 +41,7 @@ func Receive(base *Base, from ...*View) *View {
 // mixedUpdates is what is known of updating streams that are mixed: rows of
 // several have no key in common.
 func mixedUpdates(from []*View) *Updates {
+	var mixed *Updates
 	for _, f := range from {
 		if f.update == nil {
 			continue
@@ -48,9 +49,12 @@ func mixedUpdates(from []*View) *Updates {
 		if len(from) == 1 {
 			return f.update
 		}
-		return &Updates{}
+		if mixed == nil {
+			mixed = &Updates{}
+		}
+		mixed.Spread = append(mixed.Spread, f.update.Spread...)
 	}
-	return nil
+	return mixed
 }
 
 // received is what is known of a field of records that come from several places.

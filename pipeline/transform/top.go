@@ -197,6 +197,13 @@ func (t *top) output(env *KeyedEnv, c *TopConfig, view *View) {
 	default:
 		view = view.Updating(key)
 	}
+	if u := env.In[0].Updates(); u != nil && t.emit.Updating() {
+		spread := slices.Clone(u.Spread)
+		for _, k := range c.By {
+			spread = append(spread, k.Expr.Text)
+		}
+		view = view.Spread(spread)
+	}
 	env.Output(view)
 }
 

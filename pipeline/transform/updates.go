@@ -8,7 +8,7 @@ func (u *Updates) without(name string) *Updates {
 	if u == nil || !slices.Contains(u.Key, name) {
 		return u
 	}
-	return &Updates{}
+	return &Updates{Spread: u.Spread}
 }
 
 // within is what is known of the rows once they have only these fields.
@@ -16,15 +16,20 @@ func (u *Updates) within(names []string) *Updates {
 	if u == nil || !slices.ContainsFunc(u.Key, func(k string) bool { return !slices.Contains(names, k) }) {
 		return u
 	}
-	return &Updates{}
+	return &Updates{Spread: u.Spread}
 }
 
 // renamed is what is known of the rows once a field has another name.
 func (u *Updates) renamed(from, to string) *Updates {
-	if u == nil || !slices.Contains(u.Key, from) {
-		return u
+	if u == nil {
+		return nil
 	}
-	key := slices.Clone(u.Key)
-	key[slices.Index(key, from)] = to
-	return &Updates{Key: key}
+	rename := func(names []string) []string {
+		names = slices.Clone(names)
+		if i := slices.Index(names, from); i >= 0 {
+			names[i] = to
+		}
+		return names
+	}
+	return &Updates{Key: rename(u.Key), Spread: rename(u.Spread)}
 }

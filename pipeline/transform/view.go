@@ -71,6 +71,11 @@ type Updates struct {
 	// Key are the fields by which rows are told apart: at any time there is at most
 	// one row for a key. Empty where rows have no key, as those of a plain join.
 	Key []string
+	// Spread are the fields by which rows were dealt out among subtasks while changes of
+	// them came: a change that moves a row to another value of one of these has its old
+	// row and its new row from different subtasks, in any order. A computed one that no
+	// field has is its expression.
+	Spread []string
 }
 
 // Updating is the view of a stream whose records have an Op other than Insert.
@@ -78,6 +83,14 @@ func (v *View) Updating(key []string) *View {
 	n := v.clone()
 	n.this = v.this
 	n.update = &Updates{Key: key}
+	return n
+}
+
+// Spread is the view of an updating stream whose rows changes move between subtasks, see
+// Updates.
+func (v *View) Spread(names []string) *View {
+	n := v.Updating(v.update.Key)
+	n.update.Spread = names
 	return n
 }
 
