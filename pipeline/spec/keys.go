@@ -65,13 +65,24 @@ func (l *loader) groupField(n *node, key *connectors.Assignment, what string) bo
 			fmt.Sprintf("write %s: [a, b] for fields, or %s: {name: expression}", what, what))
 		return false
 	case !fieldName.MatchString(n.text) || slices.Contains(reserved, n.text):
-		l.fault(n, CodeValue, fmt.Sprintf("%s must name fields, and %s is an expression", what, n.quote()),
-			fmt.Sprintf("give its value a name: %s: {%s: %s}", what, aliasFor(n.text), quoteFlow(n.text)))
+		msg, text := "%s must name fields, and %s is an expression", n.text
+		if severalWords.MatchString(text) && !wordOperator.MatchString(text) {
+			msg, text = "%s must name fields, and %s is no name that can stand alone", fmt.Sprintf("this[%q]", text)
+		}
+		l.fault(n, CodeValue, fmt.Sprintf(msg, what, n.quote()),
+			fmt.Sprintf("give its value a name: %s: {%s: %s}", what, aliasFor(n.text), quoteFlow(text)))
 		return false
 	}
 	key.Name, key.Expr.Text = n.text, n.text
 	return true
 }
+
+// What is a field's name rather than an expression: words with nothing but blanks
+// between them, of which none is an operator.
+var (
+	severalWords = regexp.MustCompile(`^\w+( \w+)+$`)
+	wordOperator = regexp.MustCompile(`\b(and|or|not|in|matches|contains|startsWith|endsWith)\b`)
+)
 
 // aliasFor is a name for the value of an expression: the last field in it.
 func aliasFor(text string) string {

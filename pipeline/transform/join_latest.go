@@ -176,11 +176,17 @@ func lastVersion(list []byte) (joinEntry, error) {
 	return e, err
 }
 
-// newerVersion orders versions by time, and those of one time by their place.
-func newerVersion(a, b joinEntry) int {
-	ap, ao := a.bounds()
-	bp, bo := b.bounds()
-	return cmp.Or(cmp.Compare(a.time(), b.time()), cmp.Compare(ap, bp), cmp.Compare(ao, bo))
+// newer reports whether the version that comes last of two of one time takes the other
+// one's place: by where they come from. Rows that have no place go by what they hold, so
+// that it hangs on no order of arrival; the changes of an updating stream come in order.
+func (j *latestJoin) newer(came, there joinEntry) bool {
+	p, o := came.bounds()
+	q, r := there.bounds()
+	c := cmp.Or(cmp.Compare(p, q), cmp.Compare(o, r))
+	if c == 0 && !j.updating[rightSide] {
+		c = bytes.Compare(came.record().kept, there.record().kept)
+	}
+	return c >= 0
 }
 
 // insert puts a version between those that there are. One of the same time is
@@ -204,7 +210,7 @@ func (j *latestJoin) insert(x joinRow, k state.Key, list []byte) error {
 			put(e)
 		case e.time() == x.rec.Time:
 			placed = true
-			if newerVersion(j.kept, e) >= 0 {
+			if j.newer(j.kept, e) {
 				put(j.kept)
 			} else {
 				put(e)
