@@ -73,6 +73,13 @@ type Progress interface {
 	CaughtUp(split int) bool
 }
 
+// Ends is implemented by readers that know how far their splits go at present.
+type Ends interface {
+	// End tells the position behind the last record that a split has now, as far as
+	// the reader knows, and false where it does not.
+	End(split int) (int64, bool)
+}
+
 // Pauser is implemented by readers that can leave single splits out for a while.
 type Pauser interface {
 	// Pause makes Poll give records of exactly the splits that are not in paused.

@@ -51,6 +51,7 @@ type SplitProgress struct {
 	Watermark int64  // state.MinTime before the first record
 	Idle      bool   // it does not hold event time back
 	CaughtUp  bool   // there is nothing more to read now
+	Behind    int64  // records that it has and that were not handed on, -1 where that is not known
 	Paused    bool   // it waits for splits whose event time is behind
 	Ended     bool   // it is read to its end for good
 }

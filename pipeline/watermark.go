@@ -40,6 +40,7 @@ type sourceClock struct {
 
 	reader     connectors.Reader
 	progressOf connectors.Progress // nil where the reader is none
+	endsOf     connectors.Ends     // likewise
 	pauser     connectors.Pauser   // likewise
 	group      *clockGroup
 	share      clockShare
@@ -78,6 +79,7 @@ func newSourceClock(source string, w spec.Watermark, r connectors.Reader, group 
 	} else {
 		c.progressOf, _ = r.(connectors.Progress)
 	}
+	c.endsOf, _ = r.(connectors.Ends)
 	c.pauser, _ = r.(connectors.Pauser)
 	c.share.idle.Store(true)
 	group.join(&c.share)
@@ -86,7 +88,7 @@ func newSourceClock(source string, w spec.Watermark, r connectors.Reader, group 
 
 func (c *sourceClock) add(splits []connectors.Split, now time.Time) {
 	for _, sp := range splits {
-		s := splitTime{id: sp.ID, next: sp.Offset, until: sp.Until, mark: state.MinTime, since: now, joining: c.started}
+		s := splitTime{id: sp.ID, next: sp.Offset, until: sp.Until, mark: state.MinTime, since: now, joining: c.started, behind: -1}
 		s.ended = s.until >= 0 && s.next >= s.until
 		if sp.MaxTime != nil {
 			s.high, s.seen = *sp.MaxTime, true
@@ -152,7 +154,14 @@ func (c *sourceClock) tick(now time.Time) {
 func (c *sourceClock) look(i int) {
 	s := &c.splits[i]
 	if s.ended {
+		s.behind = 0
 		return
+	}
+	s.behind = -1
+	if c.endsOf != nil {
+		if end, known := c.endsOf.End(i); known {
+			s.behind = max(0, end-s.next)
+		}
 	}
 	before := s.caughtUp
 	s.caughtUp = c.progressOf != nil && s.next >= s.given && c.progressOf.CaughtUp(i)
@@ -254,7 +263,7 @@ func (c *sourceClock) progress() []SplitProgress {
 	for i, s := range c.shown {
 		out[i] = SplitProgress{
 			Source: c.source, Split: s.id, Next: s.next, Watermark: s.mark,
-			Idle: s.idle || s.joining, CaughtUp: s.caughtUp, Paused: s.paused, Ended: s.ended,
+			Idle: s.idle || s.joining, CaughtUp: s.caughtUp, Paused: s.paused, Ended: s.ended, Behind: s.behind,
 		}
 		if s.seen {
 			t := s.high

@@ -25,6 +25,7 @@ type splitTime struct {
 	caughtUp bool      // there was nothing more to read at the last tick
 	idle     bool
 	paused   bool
+	behind   int64 // records left at the last tick, -1 where that is not known
 	// quiet is since when the split has been seen at its end without a break, and
 	// brought nothing; zero while it is not.
 	quiet time.Time

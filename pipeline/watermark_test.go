@@ -422,7 +422,7 @@ func TestProgressTellsOfEachSplit(t *testing.T) {
 	}
 	got[0].MaxTime = nil
 	want := []SplitProgress{
-		{Source: "s", Split: "a", Next: 17, Watermark: 4 * second, Idle: true, CaughtUp: true},
+		{Source: "s", Split: "a", Next: 17, Watermark: 4 * second, Idle: true, CaughtUp: true, Behind: -1},
 		{Source: "s", Split: "b", Next: 3, Watermark: state.MinTime, Ended: true},
 	}
 	if !slices.Equal(got, want) {

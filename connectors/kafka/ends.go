@@ -93,6 +93,14 @@ func (e *ends) reached(split int) bool {
 	return s.next >= s.end && !s.at.IsZero() && time.Since(s.at) < e.provenFor
 }
 
+// end is where a split ended when a broker told last.
+func (e *ends) end(split int) (int64, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := &e.splits[split]
+	return s.end, !s.at.IsZero()
+}
+
 // take returns a hole that begins where its split is, if there is one.
 func (e *ends) take() (hole, bool) {
 	e.mu.Lock()
@@ -237,6 +245,9 @@ func (r *reader) CaughtUp(split int) bool {
 	r.watchEnds()
 	return r.ends.reached(split)
 }
+
+// End implements connectors.Ends.
+func (r *reader) End(split int) (int64, bool) { return r.ends.end(split) }
 
 // Pause implements connectors.Pauser. The client does not fetch a paused partition,
 // and drops what it has fetched of it and not given out.

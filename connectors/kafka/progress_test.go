@@ -121,6 +121,9 @@ func endOfRecords(t *testing.T, brokers []string) {
 		return f.caughtUp()
 	})
 	f.wantAll(numbers(0, 3000), []string{"one"})
+	if end, known := f.r.End(0); !known || end != 3000 {
+		t.Errorf("a partition of 3000 records ends at %d (known: %v)", end, known)
+	}
 	send(t, cl, in, 1, "two")
 	f.until("the next is read", func() bool { return len(f.values[1]) == 2 && f.caughtUp() })
 }

@@ -26,6 +26,7 @@ type runFlags struct {
 	acceptDuplicates bool
 	allowNonRestored bool
 	allowDrained     bool
+	metrics          string // address to show them on
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -54,6 +55,7 @@ Exit codes: 0 done, 1 failed, 2 invalid file or wrong use, 3 somebody has to act
 	fl.BoolVar(&f.acceptDuplicates, "accept-duplicates", false, "go on from a checkpoint older than what a sink has published")
 	fl.BoolVar(&f.allowNonRestored, "allow-non-restored-state", false, "drop state that the file has nothing for")
 	fl.BoolVar(&f.allowDrained, "allow-drained", false, "go on from a checkpoint taken at the end of the input")
+	fl.StringVar(&f.metrics, "metrics", "", "address to show Prometheus metrics on, at /metrics, such as 127.0.0.1:9464")
 	fl.String("memory", "", "what a pipeline may hold in buffers, such as 512MiB")
 	return c
 }
@@ -82,11 +84,16 @@ func (a *app) runPipelines(ctx context.Context, files []string, f runFlags) erro
 	if invalid != nil {
 		return invalid
 	}
+	monitors, endMetrics, err := a.serveMetrics(ctx, f.metrics, plans)
+	if err != nil {
+		return err
+	}
+	defer endMetrics()
 	debug.SetMemoryLimit(a.settings.Memory*int64(len(files)) + runtimeReserve)
 	results := make([]result, len(plans))
 	var wg sync.WaitGroup
 	for i, plan := range plans {
-		wg.Go(func() { results[i] = a.runOne(ctx, plan, f, stop) })
+		wg.Go(func() { results[i] = a.runOne(ctx, plan, f, stop, monitors[i]) })
 	}
 	wg.Wait()
 	return a.report(results)
@@ -104,13 +111,13 @@ type result struct {
 	rss    int64
 }
 
-func (a *app) runOne(ctx context.Context, plan *pipeline.Plan, f runFlags, stop <-chan struct{}) result {
+func (a *app) runOne(ctx context.Context, plan *pipeline.Plan, f runFlags, stop <-chan struct{}, monitor *pipeline.Monitor) result {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	began, _ := usage()
 	s, err := pipeline.Run(ctx, pipeline.Options{
 		Plan: plan, Log: a.log, From: f.from, AcceptDuplicates: f.acceptDuplicates, AllowNonRestoredState: f.allowNonRestored, AllowDrained: f.allowDrained,
-		Memory: a.settings.Memory, Grace: a.settings.ShutdownTimeout, Stop: stop, Failpoint: failpoint(),
+		Memory: a.settings.Memory, Grace: a.settings.ShutdownTimeout, Stop: stop, Failpoint: failpoint(), Monitor: monitor,
 	})
 	runtime.ReadMemStats(&after)
 	ended, rss := usage()

@@ -1,0 +1,2 @@
+// Package web shows running pipelines over HTTP.
+package web

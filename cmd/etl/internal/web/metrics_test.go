@@ -1,0 +1,119 @@
+package web
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	_ "github.com/sluice-etl/sluice/connectors/all"
+	"github.com/sluice-etl/sluice/pipeline"
+	"github.com/sluice-etl/sluice/pipeline/spec"
+	_ "github.com/sluice-etl/sluice/storage/all"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestMetricsShowEventTimeOfSplitsAndSteps(t *testing.T) {
+	p, faults := spec.Parse("p.yaml", []byte(`
+pipeline: clicks
+parallelism: 2
+source:
+  generate: {kind: bid, rate: 200}
+  timestamp: date_time
+  watermark: {delay: 10ms}
+transforms:
+  - name: per-bidder
+    aggregate: {by: [bidder], window: {tumbling: 1h}, select: {n: count()}}
+sink: {blackhole: {}}
+`), spec.Options{})
+	plan := pipeline.NewPlan(p)
+	if faults.HasErrors() || p.Diagnostics().HasErrors() {
+		t.Fatal(p.Diagnostics())
+	}
+	opts := pipeline.Options{Plan: plan, Log: slog.New(slog.DiscardHandler), Monitor: &pipeline.Monitor{}}
+	m := NewMetrics()
+	m.Watch("clicks", opts.Monitor)
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error, 1)
+	go func() {
+		_, err := pipeline.Run(ctx, opts)
+		ran <- err
+	}()
+	address, wait, err := m.Serve(ctx, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		`etl_split_watermark_seconds{pipeline="clicks",source="source",split=`,
+		`etl_step_watermark_seconds{pipeline="clicks",step="per-bidder",subtask="1"}`,
+		`etl_step_watermark_lag_seconds{pipeline="clicks",step="per-bidder",subtask="0"}`,
+		`etl_split_idle{pipeline="clicks",`,
+		`etl_state_entries{pipeline="clicks",step="per-bidder",subtask="0"}`,
+		`etl_records_read_total{pipeline="clicks"}`,
+	}
+	ticker := time.NewTicker(20 * time.Millisecond)
+	defer ticker.Stop()
+	deadline := time.After(time.Minute)
+	for missing := want; len(missing) > 0; {
+		select {
+		case <-ticker.C:
+		case err := <-ran:
+			t.Fatalf("the pipeline ended: %v", err)
+		case <-deadline:
+			t.Fatalf("the metrics lack %q", missing)
+		}
+		text := get(t, "http://"+address+"/metrics")
+		missing = nil
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				missing = append(missing, w)
+			}
+		}
+	}
+	cancel()
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+	<-ran
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil || resp.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, resp.Status, err)
+	}
+	return string(text)
+}
+
+func TestAnAddressThatIsTakenIsAnError(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	m := NewMetrics()
+	address, wait, err := m.Serve(ctx, "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := NewMetrics().Serve(ctx, address); err == nil {
+		t.Error("two servers have one address")
+	}
+	cancel()
+	if err := wait(); err != nil {
+		t.Error(err)
+	}
+}
