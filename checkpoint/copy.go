@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/sluice-etl/sluice/connectors"
 )
 
@@ -20,13 +22,22 @@ func (j *Job) Copy(ctx context.Context, n uint64, r *Restore) ([]Operator, error
 		return nil, nil
 	}
 	to := j.Files(n)
+	files := r.Meta.Files()
+	made := make([]connectors.StateFile, len(files))
+	g, gctx := errgroup.WithContext(ctx)
+	g.SetLimit(copiesAtOnce)
+	for i, f := range files {
+		g.Go(func() (err error) {
+			made[i], err = copyFile(gctx, r.Files, to, f)
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
 	copied := map[string]connectors.StateFile{}
-	for _, f := range r.Meta.Files() {
-		got, err := copyFile(ctx, r.Files, to, f)
-		if err != nil {
-			return nil, err
-		}
-		copied[f.Path] = got
+	for i, f := range files {
+		copied[f.Path] = made[i]
 	}
 	ops := slices.Clone(r.Meta.Operators)
 	for i := range ops {
@@ -34,6 +45,9 @@ func (j *Job) Copy(ctx context.Context, n uint64, r *Restore) ([]Operator, error
 	}
 	return ops, nil
 }
+
+// copiesAtOnce is how many state files are copied side by side: a start waits for them.
+const copiesAtOnce = 4
 
 // redirect replaces the operator's file references, in slices of its own.
 func (o *Operator) redirect(to map[string]connectors.StateFile) {
