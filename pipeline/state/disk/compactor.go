@@ -143,16 +143,30 @@ func (c *compactor) slice(levels [][]pebble.SSTableInfo, total int64) {
 	var last, at uint64 // bytes before the last cut and before this file
 	for _, t := range big {
 		for len(old) > 0 && bytes.Compare(old[0], t.Smallest.UserKey) <= 0 {
-			if at-last >= sum/sliceCount/2 {
-				c.cuts, last = append(c.cuts, old[0]), at
+			if at-last >= sum/sliceCount/2 && c.addCut(old[0]) {
+				last = at
 			}
 			old = old[1:]
 		}
-		if at-last >= sum/sliceCount*3/4 {
-			c.cuts, last = append(c.cuts, bytes.Clone(t.Smallest.UserKey)), at
+		if at-last >= sum/sliceCount*3/4 && c.addCut(bytes.Clone(t.Smallest.UserKey)) {
+			last = at
 		}
 		at += t.Size
 	}
+}
+
+// addCut adds a cut, unless the slice before it would hold nothing: files of the
+// top level may begin with the same key.
+func (c *compactor) addCut(k []byte) bool {
+	start := []byte{0}
+	if n := len(c.cuts); n > 0 {
+		start = c.cuts[n-1]
+	}
+	if bytes.Compare(start, before(k)) >= 0 {
+		return false
+	}
+	c.cuts = append(c.cuts, k)
+	return true
 }
 
 // take gives the next slice that is due, end included.
@@ -177,11 +191,12 @@ func (c *compactor) take() (start, end []byte, ok bool) {
 	return start, end, true
 }
 
-// before is a key below k with no other in between that a store would have.
+// before is a key below k with no other in between that a store would have; nil
+// where k is the first of all.
 func before(k []byte) []byte {
-	k = bytes.Clone(k)
-	for k[len(k)-1] == 0 {
-		k = k[:len(k)-1]
+	k = bytes.TrimRight(bytes.Clone(k), "\x00")
+	if len(k) == 0 {
+		return nil
 	}
 	k[len(k)-1]--
 	return append(k, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF, 0xFF)
