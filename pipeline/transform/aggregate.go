@@ -190,10 +190,7 @@ func (b *aggregateBuilder) keys(by connectors.Keys) *View {
 	for i, k := range by {
 		slot, t := b.env.NewSlot(), expr.Any
 		if i < len(programs) {
-			t = programs[i].Type()
-		}
-		if t.Overlaps(expr.Number) {
-			t |= expr.Number // equal numbers are one key, whatever their kind
+			t = keyType(programs[i])
 		}
 		out = out.Set(k.Name, expr.Ref{Slot: slot, Covered: 1, Type: t})
 		b.step.keys = append(b.step.keys, slot)
@@ -237,6 +234,13 @@ func (b *aggregateBuilder) call(_ int, call *expr.AggregateCall) (expr.Ref, erro
 	same := plainCall(call)
 	if i, ok := b.known[same]; ok && same != "" {
 		return expr.Ref{Slot: s.calls[i].out, Covered: 1, Type: s.calls[i].fn.Type()}, nil
+	}
+	if s.updates {
+		for _, p := range append(slices.Clip(call.Args), call.If) {
+			if p != nil && p.Varies() {
+				return expr.Ref{}, varies(p)
+			}
+		}
 	}
 	fn, err := accumulate.New(call, accumulate.Options{Updating: s.updates})
 	if err != nil {

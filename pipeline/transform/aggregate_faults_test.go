@@ -113,6 +113,10 @@ func TestFaultsOfAnAggregateComeTogetherWithTheirKeys(t *testing.T) {
 		"window over updates":        {day, func(c *transform.AggregateConfig) {}, transformtest.Options{Updating: map[int][]string{0: {"k"}}}, []string{"[window]: the input is an updating stream"}},
 		"functions over updates": {nil, func(c *transform.AggregateConfig) { c.Select = assign("a", "first(v) + sum(v)", "b", "collect(v)") },
 			transformtest.Options{Updating: map[int][]string{0: {"k"}}}, []string{"[select a]: first() cannot take records back", "[select b]: collect() cannot take records back"}},
+		"offsets over updates": {nil, func(c *transform.AggregateConfig) {
+			c.Select = assign("a", "sum(meta.offset)", "b", "count(meta.offset > 1)")
+		},
+			transformtest.Options{Updating: map[int][]string{0: {"k"}}}, []string{"[select a]: ", "[select b]: "}},
 		"expressions": {nil, func(c *transform.AggregateConfig) {
 			c.By, c.Select, c.Having = assign2(), assign("a", "cont()", "b", "v + 1"), connectors.Expr{Text: "c > 1"}
 		}, transformtest.Options{}, []string{"[by k]: ", "[select a]: ", "[select b]: `v` stands outside of an aggregate function", `[having]: unknown field "c"`}},
