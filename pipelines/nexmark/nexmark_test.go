@@ -374,7 +374,7 @@ func canonical(t *testing.T, line []byte) string {
 			if !ok {
 				t.Fatalf("%s: %q is no number", line, n)
 			}
-			row[name] = r.RatString()
+			row[name] = []string{r.RatString()} // no text is one
 		}
 	}
 	text, err := json.Marshal(row)
