@@ -113,7 +113,7 @@ func (w way) run(t *testing.T, steps string, lists [][]feeding) (results, late [
 		state = fmt.Sprintf(", state: {backend: disk, dir: %q, memory: 16MiB}", t.TempDir())
 	}
 	delay, branch := "1s", ""
-	if strings.Contains(steps, "latest") || strings.Contains(steps, "name: j") {
+	if strings.Contains(steps, "latest") {
 		delay = "20s" // nothing is late: what a late record does there hangs on how far the step is
 	}
 	if strings.Contains(steps, "name: s, from: left, aggregate") && strings.Contains(steps, "window") {

@@ -97,7 +97,7 @@ func (j *latestJoin) wait(ctx context.Context, x joinRow, k state.Key) error {
 		return j.unmatched(ctx, leftSide, x, x.rec.Time, connectors.Insert)
 	}
 	ns := j.waiting.bucket(x.rec.Time)
-	j.kept = appendEntry(j.kept[:0], 0, x.rec.Time, nil)
+	j.kept = appendEntry(j.kept[:0], 0, x.rec.Time, nil, connectors.NoMark)
 	j.kept = j.encode(j.kept, leftSide, x)
 	seal(j.kept, 0)
 	j.waiting.table.Append(ns, k, j.kept)
@@ -125,7 +125,7 @@ func (j *latestJoin) version(x joinRow, k state.Key) error {
 	if x.rec.Origin != nil {
 		place[0] = int64(x.rec.Origin.Partition)
 	}
-	j.kept = appendEntry(j.kept[:0], ended, x.rec.Time, &place)
+	j.kept = appendEntry(j.kept[:0], ended, x.rec.Time, &place, connectors.NoMark)
 	if ended == 0 {
 		j.kept = j.encode(j.kept, rightSide, x)
 	}

@@ -77,11 +77,11 @@ func (p *plainJoin) Process(ctx context.Context, input int, b *connectors.Batch,
 			skip = false
 			return nil
 		}
-		x := batchRow(b, row)
+		x := p.marked(b, row, k)
 		switch {
 		case replacedNext(b, sel[at-1:]):
 			skip = true
-			return p.change(ctx, input, k, x, batchRow(b, sel[at]))
+			return p.change(ctx, input, k, x, p.marked(b, sel[at], k))
 		case x.rec.Op.Retracts():
 			return p.change(ctx, input, k, x, joinRow{})
 		}
@@ -401,7 +401,7 @@ func (p *plainJoin) store(side int, k state.Key, x *plainRow) {
 	if p.bounded() && plusTime(x.time, p.ttl) < p.run.Watermark(k.Group) {
 		return
 	}
-	p.kept = appendEntry(p.kept[:0], x.count, x.time, bounds)
+	p.kept = appendEntry(p.kept[:0], x.count, x.time, bounds, x.mark)
 	p.kept = p.encode(p.kept, side, x.joinRow)
 	seal(p.kept, 0)
 	rows.table.Append(ns, k, p.kept)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/state"
 	"github.com/sluice-etl/sluice/pipeline/transform/window"
 )
@@ -67,23 +68,29 @@ func (j *joinRows) expire(now, keep int64) {
 	j.live = slices.Delete(j.live, 0, n)
 }
 
-// The layout of a kept row: its size with a bit for bounds of its own, a count of
-// matches, its time, both of its bounds where it has them, and what is kept of the
-// record. It is part of checkpoints.
+// The layout of a kept row: its size with a bit for bounds of its own and one for a
+// mark, a count of matches, its time, both of its bounds and its mark where it has
+// them, and what is kept of the record. It is part of checkpoints.
 const (
 	rowHead   = 16
 	rowBounds = 16
+	rowMark   = 8
 	ownBounds = 1 << 31
+	ownMark   = 1 << 30
 )
 
 // joinEntry is one kept row, in the table's own memory.
 type joinEntry []byte
 
 // appendEntry appends a row but for the size, which seal sets once the record is there.
-func appendEntry(dst []byte, count uint32, time int64, bounds *[2]int64) []byte {
+// Its mark is that of a joinRow.
+func appendEntry(dst []byte, count uint32, time int64, bounds *[2]int64, mark int64) []byte {
 	size := uint32(0)
 	if bounds != nil {
 		size = ownBounds
+	}
+	if mark != connectors.NoMark {
+		size |= ownMark
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, size)
 	dst = binary.LittleEndian.AppendUint32(dst, count)
@@ -92,12 +99,15 @@ func appendEntry(dst []byte, count uint32, time int64, bounds *[2]int64) []byte 
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(bounds[0]))
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(bounds[1]))
 	}
+	if mark != connectors.NoMark {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(mark))
+	}
 	return dst
 }
 
 // seal sets the size of the row that begins at start.
 func seal(dst []byte, start int) {
-	flags := binary.LittleEndian.Uint32(dst[start:]) & ownBounds
+	flags := binary.LittleEndian.Uint32(dst[start:]) & (ownBounds | ownMark)
 	binary.LittleEndian.PutUint32(dst[start:], uint32(len(dst)-start)|flags)
 }
 
@@ -107,11 +117,8 @@ func nextEntry(blob []byte) (e joinEntry, rest []byte, err error) {
 		return nil, nil, state.ErrCorrupt
 	}
 	word := binary.LittleEndian.Uint32(blob)
-	size, least := int(word&^ownBounds), rowHead
-	if word&ownBounds != 0 {
-		least += rowBounds
-	}
-	if size < least || size > len(blob) {
+	size := int(word &^ (ownBounds | ownMark))
+	if least := joinEntry(blob).head(); size < least || size > len(blob) {
 		return nil, nil, state.ErrCorrupt
 	}
 	return blob[:size:size], blob[size:], nil
@@ -129,13 +136,30 @@ func (e joinEntry) bounds() (a, b int64) {
 	return int64(binary.LittleEndian.Uint64(e[rowHead:])), int64(binary.LittleEndian.Uint64(e[rowHead+8:]))
 }
 
-// record is what is kept of the record.
-func (e joinEntry) record() joinRow {
+// head is how long what stands in front of the record is.
+func (e joinEntry) head() int {
+	n := rowHead
 	if e.bounded() {
-		return joinRow{kept: e[rowHead+rowBounds:]}
+		n += rowBounds
 	}
-	return joinRow{kept: e[rowHead:]}
+	if e.marked() {
+		n += rowMark
+	}
+	return n
 }
+
+func (e joinEntry) marked() bool { return binary.LittleEndian.Uint32(e)&ownMark != 0 }
+
+// mark is the one that the row was kept with.
+func (e joinEntry) mark() int64 {
+	if !e.marked() {
+		return connectors.NoMark
+	}
+	return int64(binary.LittleEndian.Uint64(e[e.head()-rowMark:]))
+}
+
+// record is what is kept of the record.
+func (e joinEntry) record() joinRow { return joinRow{kept: e[e.head():], mark: e.mark()} }
 
 // entries takes the rows of a key's value in a bucket; all is the value.
 func (j *joinRows) entries(all []byte) []byte {

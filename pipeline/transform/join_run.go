@@ -39,10 +39,13 @@ type joinRow struct {
 	rec   *connectors.Record
 	slots []connectors.Value
 	kept  []byte
+	// mark is how far event time had come before the record, where it was late; NoMark
+	// where it was not, so that no result can be late by it.
+	mark int64
 }
 
 func batchRow(b *connectors.Batch, row uint16) joinRow {
-	return joinRow{rec: &b.Records[row], slots: b.Row(int(row))}
+	return joinRow{rec: &b.Records[row], slots: b.Row(int(row)), mark: connectors.NoMark}
 }
 
 func (x joinRow) missing() bool { return x.rec == nil && x.kept == nil }
@@ -86,6 +89,30 @@ func nullKey(k state.Key) bool {
 // horizon is what lies before has come as far as is known where a row stands.
 func (r *joinRun) horizon(rec *connectors.Record, k state.Key) int64 {
 	return max(rec.Mark, r.run.Watermark(k.Group))
+}
+
+// marked is a row of a batch with its mark.
+func (r *joinRun) marked(b *connectors.Batch, row uint16, k state.Key) joinRow {
+	x := batchRow(b, row)
+	if seen := r.horizon(x.rec, k); seen > x.rec.Time {
+		x.mark = seen
+	}
+	return x
+}
+
+// resultMark is the Mark of what two records make, of which one may be missing: the
+// later of their marks. Either record can be the one that comes last and makes the
+// result, which by then is as late as that one; which of them does so hangs on how
+// partitions are mixed, and the later mark is not before either. So what comes next
+// calls the same results late in every mix, and never by its own watermark alone.
+func resultMark(l, rt joinRow) int64 {
+	mark := int64(connectors.NoMark)
+	for _, x := range [2]joinRow{l, rt} {
+		if !x.missing() {
+			mark = max(mark, x.mark)
+		}
+	}
+	return mark
 }
 
 // encode appends what is kept of a record to dst.
@@ -135,6 +162,7 @@ func (r *joinRun) add(ctx context.Context, l, rt joinRow, time int64, op connect
 	if err != nil {
 		return err
 	}
+	r.rows.Batch().Records[r.last()].Mark = resultMark(l, rt)
 	for i, slot := range r.bounds {
 		if slot >= 0 {
 			at[slot] = connectors.IntValue(r.window[i])
@@ -246,7 +274,7 @@ func (r *joinRun) fail(ctx context.Context, text string, fault *expr.EvalError) 
 	return r.run.Fail(ctx, b, row, failure(r.name, text, b, row, fault))
 }
 
-// leftRecord gives a left record out as it is but for its time.
+// leftRecord gives a left record out as it is but for its time and its mark.
 func (r *joinRun) leftRecord(ctx context.Context, x joinRow, time int64, op connectors.Op) error {
 	if err := r.rows.Reserve(ctx, 1); err != nil {
 		return err
@@ -261,7 +289,7 @@ func (r *joinRun) leftRecord(ctx context.Context, x joinRow, time int64, op conn
 			return state.ErrCorrupt
 		}
 	}
-	rec.Time, rec.Mark, rec.Op = time, connectors.NoMark, op
+	rec.Time, rec.Mark, rec.Op = time, x.mark, op
 	at, err := r.rows.AddRecord(ctx, rec)
 	if err != nil {
 		return err

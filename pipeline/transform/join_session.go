@@ -59,7 +59,7 @@ func (j *sessionJoin) Process(ctx context.Context, input int, b *connectors.Batc
 		if nullKey(k) && !j.config.outer(input) {
 			return nil
 		}
-		j.kept = appendEntry(j.kept[:0], 0, t, nil)
+		j.kept = appendEntry(j.kept[:0], 0, t, nil, connectors.NoMark)
 		j.kept = j.encode(j.kept, input, batchRow(b, row))
 		seal(j.kept, 0)
 		j.tables[input].table.Append(0, k, j.kept)

@@ -240,5 +240,5 @@ func nextWindowRow(rows []byte) (x joinRow, rest []byte, err error) {
 		return x, nil, state.ErrCorrupt
 	}
 	end := n + int(size)
-	return joinRow{kept: rows[n:end:end]}, rows[end:], nil
+	return joinRow{kept: rows[n:end:end], mark: connectors.NoMark}, rows[end:], nil
 }

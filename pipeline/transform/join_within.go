@@ -137,7 +137,7 @@ func (w *withinJoin) until(side int, time int64, reach joinReach) int64 {
 // Process joins rows with what is kept of the other side, and keeps them.
 func (w *withinJoin) Process(ctx context.Context, input int, b *connectors.Batch, sel []uint16) error {
 	return w.eachRow(ctx, b, sel, func(row uint16, k state.Key) error {
-		return w.arrive(ctx, input, batchRow(b, row), k)
+		return w.arrive(ctx, input, w.marked(b, row, k), k)
 	})
 }
 
@@ -256,6 +256,7 @@ func (w *withinJoin) join(ctx context.Context, side int, x joinRow, e joinEntry)
 		return false, err
 	}
 	if w.config.Type == joinSemi {
+		l.mark = resultMark(l, rt)
 		return true, w.leftRecord(ctx, l, at, connectors.Insert)
 	}
 	return true, nil
@@ -282,7 +283,7 @@ func (w *withinJoin) store(side int, x joinRow, k state.Key, reach joinReach, ow
 	if own {
 		bounds = &[2]int64{reach.a, reach.b}
 	}
-	w.kept = appendEntry(w.kept, count, x.rec.Time, bounds)
+	w.kept = appendEntry(w.kept, count, x.rec.Time, bounds, x.mark)
 	w.kept = w.encode(w.kept, side, x)
 	seal(w.kept, start)
 	rows.table.Append(ns, k, w.kept)
