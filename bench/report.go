@@ -31,6 +31,13 @@ func report(results map[string]result, o options, now time.Time) error {
 				missed++
 			}
 		}
+		if m.peak > 0 {
+			goal = fmt.Sprintf("%d MiB", m.peak)
+			if r.PeakRSS>>20 > m.peak {
+				goal += " (over)"
+				missed++
+			}
+		}
 		fmt.Fprintf(&b, "| %s | %.0f | %s | %s | %.0f | %.3f | %d |\n", m.name, r.nanos(), ratio, goal, r.rate(), r.allocs(), r.PeakRSS>>20)
 	}
 	fmt.Print(b.String())
