@@ -24,8 +24,8 @@ type measurement struct {
 	// out tells that it writes a topic, filters that it lets only some bids through,
 	// folds that what it writes is made of many bids.
 	out, filters, folds bool
-	made int64 // records that the pipeline makes itself, in place of reading bids
-	peak int64 // the most memory that the process may hold, in MiB; 0 for any
+	made                int64 // records that the pipeline makes itself, in place of reading bids
+	peak                int64 // the most memory that the process may hold, in MiB; 0 for any
 }
 
 // What the filtering workload adds to a bid, on average.
