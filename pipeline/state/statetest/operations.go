@@ -167,8 +167,8 @@ func (w *world) scan(name string, ns int64) {
 		s.Table(name).Scan(ns, func(k state.Key, v []byte) bool {
 			want, ok := w.model.Table(name).Get(ns, k)
 			w.check("scan", ok && bytes.Equal(v, want), v, want)
+			w.model.Table(name).Put(other, k, want) // first, as k is borrowed until the store's next call
 			s.Table(name).Put(other, k, v)
-			w.model.Table(name).Put(other, k, want)
 			n++
 			return n < most
 		})
