@@ -277,6 +277,9 @@ func (s *store) evict(id uint32, spare bool) {
 		case !scanned && spare && e[41]&used != 0 && !e.is(deleted) && e.size() <= pageSize:
 			s.move(slot, r, e, 0)
 		default:
+			if !e.is(deleted) {
+				s.filters.left(e)
+			}
 			s.forget(slot, r, e)
 			s.retire(space)
 		}

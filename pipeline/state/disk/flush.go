@@ -33,7 +33,7 @@ type tableName struct {
 
 // endEpoch gives what changed since the last one to the flushing goroutine.
 func (s *store) endEpoch(fork *snapshot) {
-	j := &job{epoch: s.epoch, drops: s.drops, names: s.names, fork: fork, pages: make([][]byte, len(s.mutable))}
+	j := &job{epoch: s.epoch, drops: s.joinDrops(), names: s.names, fork: fork, pages: make([][]byte, len(s.mutable))}
 	for i, id := range s.mutable {
 		j.pages[i] = s.pages.all[id].buf[:s.pages.all[id].used]
 	}
@@ -46,11 +46,13 @@ func (s *store) endEpoch(fork *snapshot) {
 
 // collect learns what has been flushed.
 func (s *store) collect() {
+	s.filters.finish()
 	flushed := s.flusher.flushed.Load()
 	if flushed == s.flushed {
 		return
 	}
 	s.flushed = flushed
+	s.tend()
 	for len(s.closed) > 0 && s.closed[0].epoch <= flushed {
 		s.clean = append(s.clean, s.closed[0].pages...)
 		for _, id := range s.closed[0].drops {
@@ -155,17 +157,11 @@ type span struct{ start, end []byte }
 
 // rangesOf gives the ranges of dropped namespaces in order.
 func (s *store) rangesOf(drops []drop) []span {
-	if len(drops) == 0 {
-		return nil
-	}
-	slices.SortFunc(drops, func(a, b drop) int {
-		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.ns, b.ns))
-	})
 	var spans []span
 	for g := s.first; g <= s.last; g++ {
 		for _, d := range drops {
 			if d.mask&s.share(g) != 0 {
-				spans = append(spans, span{appendPrefix(nil, g, d.table, d.ns), appendPrefixEnd(nil, g, d.table, d.ns)})
+				spans = append(spans, span{appendPrefix(nil, g, d.table, d.first), appendPrefixEnd(nil, g, d.table, d.last)})
 			}
 		}
 	}

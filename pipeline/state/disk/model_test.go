@@ -52,13 +52,16 @@ type saved struct {
 
 func (w *world) open(parallelism int, from *state.Restore) {
 	w.stores = nil
-	w.stores = nil
 	for i := range parallelism {
 		first, last := state.GroupsOf(i, parallelism, testGroups)
 		w.opened++
 		s, err := open(context.Background(), state.Options{First: first, Last: last, Groups: testGroups, Dir: fmt.Sprintf("work-%d", w.opened), Memory: 1, Restore: from}, w.mem)
 		if err != nil {
 			w.t.Fatalf("open: %v", err)
+		}
+		if rapid.Bool().Draw(w.t, "filter") {
+			s.filling.Wait()
+			s.collect()
 		}
 		w.stores = append(w.stores, s)
 	}
@@ -200,6 +203,9 @@ func (w *world) step() {
 
 func (w *world) squeezeSome() {
 	s := w.stores[rapid.IntRange(0, len(w.stores)-1).Draw(w.t, "store")]
+	if s.filters.next == nil && rapid.Bool().Draw(w.t, "filter") {
+		s.buildFilter()
+	}
 	if rapid.Bool().Draw(w.t, "wait") {
 		s.squeeze()
 	} else {

@@ -165,6 +165,11 @@ func (s *store) bring(ctx context.Context, from *state.Restore, p plan) error {
 	if err := s.loadSpaces(); err != nil {
 		return err
 	}
+	if len(s.spaces.all) == 0 {
+		s.filters.now = newFilter(s.filters.memory)
+	} else {
+		s.tend()
+	}
 	if len(p.neutral) == 0 {
 		return nil
 	}

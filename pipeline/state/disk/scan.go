@@ -2,6 +2,8 @@ package disk
 
 import (
 	"bytes"
+	"cmp"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -193,12 +195,43 @@ func (s *store) alive(id uint32, r *ranges) bool {
 	return sp.alive
 }
 
-// drop is a namespace whose keys go from the database, in some shares of the key
-// groups.
+// drop is a range of namespaces, both ends included, whose keys go from the
+// database, in some shares of the key groups.
 type drop struct {
-	table uint16
-	ns    int64
-	mask  uint64
+	table       uint16
+	first, last int64
+	mask        uint64
+}
+
+// joinDrops makes one range of dropped namespaces between which the database has
+// nothing: each range is deleted in each key group, and Pebble's cost for one is
+// that of many keys.
+func (s *store) joinDrops() []drop {
+	slices.SortFunc(s.drops, func(a, b drop) int {
+		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.first, b.first))
+	})
+	joined := s.drops[:0]
+	for _, d := range s.drops {
+		n := len(joined) - 1
+		if n < 0 || joined[n].table != d.table || !s.emptyBetween(d.table, joined[n].last, d.first) {
+			joined = append(joined, d)
+			continue
+		}
+		joined[n].last = d.last
+		joined[n].mask |= d.mask
+	}
+	return joined
+}
+
+// emptyBetween says that no epoch before this one has left anything in the
+// namespaces between two, at least one of which is not there any more.
+func (s *store) emptyBetween(table uint16, low, high int64) bool {
+	if high-low == 1 {
+		return true
+	}
+	return s.tables[table].order.walk(low+1, high-1, func(id uint32) bool {
+		return s.spaces.all[id].onDisk(s.epoch) == 0
+	})
 }
 
 // Drop implements state.Table.
@@ -220,7 +253,7 @@ func (t *table) Drop(ns int64) {
 	}
 	sp := &s.spaces.all[id]
 	if mask := sp.onDisk(s.epoch); mask != 0 {
-		s.drops = append(s.drops, drop{t.id, ns, mask})
+		s.drops = append(s.drops, drop{t.id, ns, ns, mask})
 		s.dropped = append(s.dropped, id)
 		sp.dropped = s.epoch
 	}

@@ -114,6 +114,13 @@ func (o *order) remove(ns int64) {
 
 // ids appends the records of from..to in order.
 func (o *order) ids(dst []uint32, from, to int64) []uint32 {
+	o.walk(from, to, func(id uint32) bool { dst = append(dst, id); return true })
+	return dst
+}
+
+// walk visits the records of from..to in order until visit returns false, and
+// reports whether it never did.
+func (o *order) walk(from, to int64, visit func(id uint32) bool) bool {
 	b, at, found := o.search(from)
 	if !found && len(o.blocks) > 0 && at == len(o.blocks[b]) {
 		b, at = b+1, 0
@@ -121,12 +128,14 @@ func (o *order) ids(dst []uint32, from, to int64) []uint32 {
 	for ; b < len(o.blocks); b, at = b+1, 0 {
 		for _, r := range o.blocks[b][at:] {
 			if r.ns > to {
-				return dst
+				return true
 			}
-			dst = append(dst, r.id-1)
+			if !visit(r.id - 1) {
+				return false
+			}
 		}
 	}
-	return dst
+	return true
 }
 
 func (s *spaces) add(table uint16, ns int64) uint32 {

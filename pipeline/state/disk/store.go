@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -47,6 +48,7 @@ type store struct {
 	pages   *pages
 	index   *index
 	spaces  spaces
+	filters filters
 	limit   int64         // bytes that pages and index may take
 	epoch   uint64        // the current one
 	flushed uint64        // the last one known to be flushed
@@ -69,7 +71,9 @@ type store struct {
 	flusher   *flusher
 	compactor *compactor
 	uploads   uploads
+	life      context.Context //nolint:containedctx // of the goroutines, until Close
 	cancel    context.CancelFunc
+	filling   sync.WaitGroup // a filter
 
 	err     atomic.Pointer[error]
 	keys    atomic.Int64
@@ -201,6 +205,8 @@ func (s *store) start(ctx context.Context, memory int64, from *state.Restore) er
 	}
 	var life context.Context
 	life, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	s.life = life
+	s.filters.memory = memory
 	s.flusher, s.compactor = newFlusher(s), newCompactor(s)
 	go s.flusher.run(life)
 	go s.compactor.run(life)
@@ -263,7 +269,8 @@ func (s *store) failWith(err error) {
 
 // account keeps the figures of Usage.
 func (s *store) account() {
-	s.memory.Store(int64(len(s.pages.chunks))*chunkSize + s.index.bytes() + int64(cap(s.spaces.all))*80)
+	s.memory.Store(int64(len(s.pages.chunks))*chunkSize + s.index.bytes() + int64(cap(s.spaces.all))*80 +
+		s.filters.now.bytes() + s.filters.next.bytes())
 }
 
 // measure takes the size of the database and about the number of its entries.
@@ -301,6 +308,7 @@ func (s *store) Close() error {
 		s.cancel()
 		s.flusher.stop()
 		<-s.compactor.done
+		s.filling.Wait()
 	}
 	var err error
 	if s.db != nil {

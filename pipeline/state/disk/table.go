@@ -62,9 +62,13 @@ func (s *store) changed(space uint32, group int) {
 
 // below says that the database, or an epoch that it will hear of, may hold the key
 // of a namespace although the cache does not.
-func (s *store) below(space uint32, group int) bool {
+func (s *store) below(space uint32, k state.Key) bool {
 	sp := &s.spaces.all[space]
-	return sp.onDisk(s.epoch)&s.share(group) != 0 && sp.dropped <= s.flushed
+	if sp.onDisk(s.epoch)&s.share(k.Group) == 0 || sp.dropped > s.flushed {
+		return false
+	}
+	f := s.filters.now
+	return f == nil || f.may(mixed(sp.table, sp.ns, k.Hash))
 }
 
 // load reads a key from the database, nil where it has none. The value is good
@@ -112,7 +116,7 @@ func (t *table) Get(ns int64, k state.Key) ([]byte, bool) {
 		e[41] |= used
 		return e.value(), !e.is(deleted)
 	}
-	if !s.below(space, k.Group) {
+	if !s.below(space, k) {
 		return nil, false
 	}
 	v, done := s.load(t, ns, k)
@@ -222,7 +226,7 @@ func (s *store) rewrite(space, slot uint32, r ref, e entry, room, size int) entr
 
 // upsertBelow is Upsert of a key that the cache does not know.
 func (s *store) upsertBelow(t *table, space, tag uint32, ns int64, k state.Key, size int) ([]byte, bool) {
-	if s.below(space, k.Group) {
+	if s.below(space, k) {
 		if v, done := s.load(t, ns, k); done != nil {
 			defer func() { _ = done() }()
 			return s.cached(space, tag, k, v, size, dirty).value(), false
@@ -267,7 +271,7 @@ func (t *table) Put(ns int64, k state.Key, value []byte) {
 			return
 		}
 		flags := byte(dirty)
-		if !s.below(space, k.Group) {
+		if !s.below(space, k) {
 			flags |= fresh
 		}
 		copy(s.add(space, tag, key{k.Bytes, k.Group}, len(value), len(value), flags).value(), value)
@@ -316,7 +320,7 @@ func (t *table) Append(ns int64, k state.Key, tail []byte) {
 // appendBelow is Append to a key that the cache does not know.
 func (t *table) appendBelow(ns int64, space, tag uint32, k state.Key, tail []byte) {
 	s := t.s
-	if s.below(space, k.Group) {
+	if s.below(space, k) {
 		if v, done := s.load(t, ns, k); done != nil {
 			defer func() { _ = done() }()
 			size := len(v) + len(tail)
@@ -378,7 +382,7 @@ func (t *table) Delete(ns int64, k state.Key) bool {
 
 // deleteBelow is Delete of a key that the cache does not know.
 func (s *store) deleteBelow(t *table, ns int64, space, tag uint32, k state.Key) bool {
-	if !s.below(space, k.Group) {
+	if !s.below(space, k) {
 		return false
 	}
 	_, done := s.load(t, ns, k)
