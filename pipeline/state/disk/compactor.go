@@ -28,6 +28,7 @@ type compactor struct {
 	size   int64    // of the database when they were made
 	next   int      // slice to be merged next
 	credit float64  // share of the keys that is to be merged
+	whole  bool     // all is to be merged, there being no slices
 	small  int64    // bytes of flushes that have given no credit yet
 }
 
@@ -37,6 +38,8 @@ const (
 	smallShare = 1.0 / 200
 	// sliceBytes is the least that a slice is made for.
 	sliceBytes = 64 << 10
+	// smallFiles is how many files gather before a database without slices is merged.
+	smallFiles = 8
 )
 
 func newCompactor(s *store) *compactor {
@@ -75,13 +78,29 @@ func (c *compactor) flushed(size int64) {
 	}
 	if len(c.cuts) == 0 {
 		c.credit = 0
-		return
+		if c.whole = outgrown(tables, total); !c.whole {
+			return
+		}
 	}
 	c.busy = true
 	select {
 	case c.kick <- struct{}{}:
 	default:
 	}
+}
+
+// outgrown says that a database too small for slices is mostly what flushes left in
+// its top level since it was last merged. Where keys come and go, that is of no use
+// to anyone, and each checkpoint has all of its files.
+func outgrown(levels [][]pebble.SSTableInfo, total int64) bool {
+	if len(levels) == 0 || len(levels[0]) < smallFiles {
+		return false
+	}
+	var top int64
+	for _, t := range levels[0] {
+		top += int64(t.Size)
+	}
+	return top >= total/2
 }
 
 // settle waits until what is due is merged, so that a checkpoint taken then has the
@@ -173,6 +192,10 @@ func (c *compactor) addCut(k []byte) bool {
 func (c *compactor) take() (start, end []byte, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	if c.whole {
+		c.whole = false
+		return []byte{0}, appendGroup(nil, namesGroup), true
+	}
 	share := 1 / float64(len(c.cuts)+1)
 	if len(c.cuts) == 0 || c.credit < 1.0/sliceCount-1e-9 {
 		return nil, nil, false

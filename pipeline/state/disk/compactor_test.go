@@ -5,7 +5,9 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"github.com/sluice-etl/sluice/connectors/connectortest"
 	"github.com/sluice-etl/sluice/pipeline/state"
 )
 
@@ -51,5 +53,29 @@ func TestEverySliceHoldsSomething(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSmallStateTakesFewFiles writes namespaces that live for two checkpoints.
+func TestSmallStateTakesFewFiles(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), nil)
+	files := &connectortest.Files{}
+	for n := range 40 {
+		tab := s.Table("windows")
+		for i := range 50 {
+			tab.Append(int64(n), keyOf(i), make([]byte, 20))
+		}
+		tab.Drop(int64(n - 2))
+		p := checkpointOf(t, s, files, uint64(n+1))
+		tables := 0
+		for _, f := range p {
+			if isTable(f.Name) {
+				tables++
+			}
+		}
+		if tables > smallFiles+4 {
+			t.Fatalf("checkpoint %d has %d files of the database", n, tables)
+		}
+		retain(files, p)
 	}
 }
