@@ -175,7 +175,11 @@ func TestALatestJoinTakesTheValueAsOfTheLeftRecordsTime(t *testing.T) {
 	if k.Late() != 2 {
 		t.Errorf("late %d", k.Late())
 	}
+	k.Feed(right, row(`{"k":1,"v":"older than the end"}`, 16))
+	k.Feed(left, row(`{"k":1,"v":"later"}`, 60))
 	k.Watermark(5000)
+	same(t, k.TakeJSON(), `{"l":"later","r":null}`)
+	k.Watermark(2 * time.Hour.Milliseconds())
 	mustBeEmpty(t, k)
 }
 
