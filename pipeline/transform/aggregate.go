@@ -20,7 +20,7 @@ type AggregateConfig struct {
 	Having   connectors.Expr        `key:"having" doc:"A condition over the fields of the result; rows for which it is not true are left out."`
 	Emit     Emit                   `key:"emit" doc:"When results are given out: on_close, once, which is the default with a window; on_change, as updates, which is the default without; {every: 10s}, as updates at most so often."`
 	Lateness connectors.TimeSpan    `key:"lateness" doc:"How long a window waits for late records after the watermark has passed its end."`
-	TTL      JoinTTL                `key:"ttl" doc:"Without a window of time: how long a group is kept that nothing changes, in event time where the sources have a timestamp, or forever."`
+	TTL      TTL                    `key:"ttl" doc:"Without a window of time: how long a group is kept that nothing changes, in event time where the sources have a timestamp, or forever."`
 }
 
 // The fields of a result that tell its window, in milliseconds since 1970.
@@ -108,7 +108,7 @@ type aggregate struct {
 	window   Window
 	emit     Emit
 	lateness int64
-	ttl      JoinTTL
+	ttl      TTL
 	stamped  bool // a ttl runs in event time
 	late     bool // something reads the branch of late rows
 	updates  bool // rows are taken back

@@ -93,7 +93,7 @@ func TestAWindowIsWrittenAsItIsRead(t *testing.T) {
 func TestFaultsOfAnAggregateComeTogetherWithTheirKeys(t *testing.T) {
 	sliding, day := map[string]any{"sliding": map[string]any{"size": "2s", "every": "1s"}}, map[string]any{"tumbling": "day"}
 	session, count := map[string]any{"session": map[string]any{"gap": "2s"}}, map[string]any{"count": int64(2)}
-	hour := transform.JoinTTL{Span: time.Hour}
+	hour := transform.TTL{Span: time.Hour}
 	for name, c := range map[string]struct {
 		window map[string]any
 		change func(c *transform.AggregateConfig)

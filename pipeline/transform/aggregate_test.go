@@ -344,7 +344,7 @@ func TestRowsThatAreTakenBackLeaveTheirGroup(t *testing.T) {
 
 func TestGroupsGoAfterTheirTTL(t *testing.T) {
 	c := counted(t, nil, "l", "collect(v)")
-	c.TTL = transform.JoinTTL{Span: 64 * time.Millisecond}
+	c.TTL = transform.TTL{Span: 64 * time.Millisecond}
 	k := transformtest.NewKeyed(t, "aggregate", c, transformtest.Options{Timestamped: true})
 	k.Feed(0, at(1)...)
 	k.Watermark(60)
@@ -367,7 +367,7 @@ func TestGroupsGoAfterTheirTTL(t *testing.T) {
 func TestGroupsThatEmitOnCloseDoSoAfterTheirTTLOrAtTheEnd(t *testing.T) {
 	now := &clock{now: time.UnixMilli(0)}
 	c := counted(t, nil)
-	c.Emit, c.TTL = emit(t, "on_close"), transform.JoinTTL{Span: 10 * time.Millisecond}
+	c.Emit, c.TTL = emit(t, "on_close"), transform.TTL{Span: 10 * time.Millisecond}
 	k := transformtest.NewKeyed(t, "aggregate", c, transformtest.Options{Now: now.Now})
 	k.Feed(0, at(5, 3)...)
 	now.now = time.UnixMilli(8)

@@ -16,7 +16,7 @@ import (
 type DedupConfig struct {
 	By     connectors.Keys `key:"by" doc:"What records that repeat each other have in common: fields, or expressions by name." required:"true"`
 	Keep   string          `key:"keep" doc:"Which of the repeats stays: the first that comes, or the last by event time." enum:"first|last"`
-	Within JoinTTL         `key:"within" doc:"For how long around the first record that comes others with the same key are repeats. Default: forever, and the keys are kept forever too."`
+	Within TTL             `key:"within" doc:"For how long around the first record that comes others with the same key are repeats. Default: forever, and the keys are kept forever too."`
 	Emit   Emit            `key:"emit" doc:"When a last record is given out: on_change (the default) as an update of the one before, on_close once within has passed or the input has ended, or {every: 10s}."`
 }
 

@@ -55,7 +55,7 @@ type clock struct{ now time.Time }
 func (c *clock) Now() time.Time { return c.now }
 
 func TestDedupDropsRepeatsWithinASpanOfEventTime(t *testing.T) {
-	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: transform.JoinTTL{Span: 10 * time.Millisecond}}
+	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: transform.TTL{Span: 10 * time.Millisecond}}
 	k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
 	k.Feed(0, rows(t, `{"id":1,"t":100}`, `{"id":1,"t":109}`, `{"id":1.0,"t":95}`, `{"id":"1","t":100}`, `{"id":null,"t":1}`, `{"t":2}`)...)
 	same(t, k.TakeJSON(), `{"id":1,"t":100}`, `{"id":"1","t":100}`, `{"id":null,"t":1}`)
@@ -77,7 +77,7 @@ func TestDedupDropsRepeatsWithinASpanOfEventTime(t *testing.T) {
 
 func TestDedupWithoutATimestampGoesByProcessingTime(t *testing.T) {
 	now := &clock{time.UnixMilli(1000)}
-	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: transform.JoinTTL{Span: 10 * time.Millisecond}}
+	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: transform.TTL{Span: 10 * time.Millisecond}}
 	k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Now: now.Now})
 	k.Feed(0, rows(t, `{"id":1}`, `{"id":1}`)...)
 	now.now = now.now.Add(10 * time.Millisecond)
@@ -109,7 +109,7 @@ func TestDedupKeepsTheLastByEventTime(t *testing.T) {
 }
 
 func TestDedupGivesTheLastOutOnce(t *testing.T) {
-	c := &transform.DedupConfig{By: by("id"), Keep: "last", Within: transform.JoinTTL{Span: 10 * time.Millisecond}, Emit: transform.Emit{Mode: transform.EmitOnClose}}
+	c := &transform.DedupConfig{By: by("id"), Keep: "last", Within: transform.TTL{Span: 10 * time.Millisecond}, Emit: transform.Emit{Mode: transform.EmitOnClose}}
 	k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
 	k.Feed(0, rows(t, `{"id":1,"t":5}`, `{"id":1,"t":15}`, `{"id":1,"t":14}`)...)
 	k.Watermark(14)
@@ -149,7 +149,7 @@ func TestDedupGathersChanges(t *testing.T) {
 // TestDedupWhateverTheOrder repeats records that come out of order by more than the
 // span.
 func TestDedupWhateverTheOrder(t *testing.T) {
-	ten := transform.JoinTTL{Span: 10 * time.Millisecond}
+	ten := transform.TTL{Span: 10 * time.Millisecond}
 	c := &transform.DedupConfig{By: by("id"), Keep: "first", Within: ten}
 	k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
 	k.Feed(0, rows(t, `{"id":1,"t":100}`, `{"id":1,"t":50}`, `{"id":1,"t":51}`, `{"id":1,"t":101}`, `{"id":1,"t":50}`)...)
@@ -173,7 +173,7 @@ func TestDedupWhateverTheOrder(t *testing.T) {
 
 func TestDedupLeavesOutWhatItCannotTellARepeatAnyMore(t *testing.T) {
 	for _, keep := range []string{"first", "last"} {
-		c := &transform.DedupConfig{By: by("id"), Keep: keep, Within: transform.JoinTTL{Span: 10 * time.Millisecond}}
+		c := &transform.DedupConfig{By: by("id"), Keep: keep, Within: transform.TTL{Span: 10 * time.Millisecond}}
 		k := transformtest.NewKeyed(t, "dedup", c, transformtest.Options{Timestamped: true})
 		mark := int64(20)
 		k.Feed(0, transformtest.Row{JSON: `{"id":1}`, Time: 10, Mark: &mark}, transformtest.Row{JSON: `{"id":2}`, Time: 11, Mark: &mark})
@@ -210,7 +210,7 @@ func TestDedupFaultsAreNamed(t *testing.T) {
 // TestDefinitionsOfStepsThatKeepRecords checks what makes state unfit for a changed
 // file, and what does not.
 func TestDefinitionsOfStepsThatKeepRecords(t *testing.T) {
-	every, hour := transform.Emit{Mode: transform.EmitEvery, Every: time.Second}, transform.JoinTTL{Span: time.Hour}
+	every, hour := transform.Emit{Mode: transform.EmitEvery, Every: time.Second}, transform.TTL{Span: time.Hour}
 	dedup := func(change func(c *transform.DedupConfig)) string {
 		c := &transform.DedupConfig{By: by("id"), Keep: "last"}
 		change(c)
@@ -237,7 +237,7 @@ func TestDefinitionsOfStepsThatKeepRecords(t *testing.T) {
 		{"dedup: forever as the file says it", dedup(func(*transform.DedupConfig) {}), dedup(func(c *transform.DedupConfig) { c.Within.Forever = true }), true},
 		{"reduce: emit", reduce(func(*transform.ReduceConfig) {}), reduce(func(c *transform.ReduceConfig) { c.Emit = every }), false},
 		{"reduce: a ttl", reduce(func(*transform.ReduceConfig) {}), reduce(func(c *transform.ReduceConfig) { c.TTL = hour }), false},
-		{"reduce: another ttl", reduce(func(c *transform.ReduceConfig) { c.TTL = hour }), reduce(func(c *transform.ReduceConfig) { c.TTL = transform.JoinTTL{Span: time.Minute} }), true},
+		{"reduce: another ttl", reduce(func(c *transform.ReduceConfig) { c.TTL = hour }), reduce(func(c *transform.ReduceConfig) { c.TTL = transform.TTL{Span: time.Minute} }), true},
 		{"reduce: first values", reduce(func(*transform.ReduceConfig) {}), reduce(func(c *transform.ReduceConfig) { c.Init = assign("n", "7") }), true},
 		{"top: emit", top(func(*transform.TopConfig) {}, transformtest.Options{}), top(func(c *transform.TopConfig) { c.Emit = every }, transformtest.Options{}), false},
 		{"top: updates", top(func(*transform.TopConfig) {}, transformtest.Options{}), top(func(*transform.TopConfig) {}, updating), false},
@@ -265,7 +265,7 @@ func TestReduceFoldsRecordsIntoAState(t *testing.T) {
 
 func TestReduceForgetsAfterItsTTL(t *testing.T) {
 	c := &transform.ReduceConfig{By: by("acc"), Init: assign("n", "0"), Update: assign("n", "state.n + 1"),
-		TTL: transform.JoinTTL{Span: 10 * time.Millisecond}, Emit: transform.Emit{Mode: transform.EmitOnClose}}
+		TTL: transform.TTL{Span: 10 * time.Millisecond}, Emit: transform.Emit{Mode: transform.EmitOnClose}}
 	k := transformtest.NewKeyed(t, "reduce", c, transformtest.Options{Timestamped: true})
 	k.Feed(0, rows(t, `{"acc":"a","t":0}`, `{"acc":"a","t":8}`)...)
 	k.Watermark(17)
@@ -284,7 +284,7 @@ func TestReduceForgetsAfterItsTTL(t *testing.T) {
 func TestReduceBeginsAnewOnceTheTTLHasPassed(t *testing.T) {
 	for _, seen := range []bool{false, true} { // whether the step was told before the record came
 		c := &transform.ReduceConfig{By: by("acc"), Init: assign("n", "0"), Update: assign("n", "state.n + 1"),
-			TTL: transform.JoinTTL{Span: 10 * time.Millisecond}, Emit: transform.Emit{Mode: transform.EmitOnClose}}
+			TTL: transform.TTL{Span: 10 * time.Millisecond}, Emit: transform.Emit{Mode: transform.EmitOnClose}}
 		k := transformtest.NewKeyed(t, "reduce", c, transformtest.Options{Timestamped: true})
 		k.Feed(0, rows(t, `{"acc":"a","t":0}`, `{"acc":"a","t":8}`)...)
 		mark := int64(18)

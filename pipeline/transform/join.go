@@ -29,7 +29,7 @@ type JoinConfig struct {
 	Window Window                 `key:"window" doc:"Joins records of the same window: tumbling, sliding or session."`
 	Within *JoinWithin            `key:"within" doc:"Joins records whose event times are near each other: {before, after} as spans around the left record, or {from, to} as times that the left record says."`
 	Latest bool                   `key:"latest" doc:"Joins each left record with the newest right value of its key as of its event time."`
-	TTL    JoinTTL                `key:"ttl" doc:"How long records are kept where nothing else says it, or forever."`
+	TTL    TTL                    `key:"ttl" doc:"How long records are kept where nothing else says it, or forever."`
 	Select connectors.Assignments `key:"select" doc:"The fields of the result, over left.*, right.*, and with a window window_start and window_end; by default left and right with the whole records."`
 }
 
@@ -42,14 +42,14 @@ type JoinWithin struct {
 	To     connectors.Expr     `key:"to" doc:"The latest event time of a right record, as an expression of left.*"`
 }
 
-// JoinTTL is a span of time, or forever.
-type JoinTTL struct {
+// TTL is a span of time, or forever.
+type TTL struct {
 	Span    time.Duration
 	Forever bool
 }
 
 // UnmarshalConfig reads a span such as 30d, or forever.
-func (t *JoinTTL) UnmarshalConfig(v any) error {
+func (t *TTL) UnmarshalConfig(v any) error {
 	if v == "forever" {
 		t.Forever = true
 		return nil
@@ -65,11 +65,11 @@ func (t *JoinTTL) UnmarshalConfig(v any) error {
 }
 
 // set reports whether the file says it.
-func (t JoinTTL) set() bool { return t.Forever || t.Span > 0 }
+func (t TTL) set() bool { return t.Forever || t.Span > 0 }
 
-func (t JoinTTL) millis() int64 { return t.Span.Milliseconds() }
+func (t TTL) millis() int64 { return t.Span.Milliseconds() }
 
-func (t JoinTTL) String() string {
+func (t TTL) String() string {
 	if t.Forever {
 		return "forever"
 	}

@@ -374,13 +374,13 @@ func TestFaultsOfAJoin(t *testing.T) {
 
 func TestTheTTLOfAJoinIsASpanOrForever(t *testing.T) {
 	for text, want := range map[string]string{"forever": "forever", "30d": "720h0m0s", "1h": "1h0m0s"} {
-		var ttl transform.JoinTTL
+		var ttl transform.TTL
 		if err := ttl.UnmarshalConfig(text); err != nil || ttl.String() != want {
 			t.Errorf("%s is %s (%v)", text, ttl, err)
 		}
 	}
 	for _, bad := range []any{"0s", "-1h", "ever", int64(5), "10us"} {
-		var ttl transform.JoinTTL
+		var ttl transform.TTL
 		if err := ttl.UnmarshalConfig(bad); err == nil {
 			t.Errorf("%v is taken", bad)
 		}

@@ -17,7 +17,7 @@ type ReduceConfig struct {
 	Init   connectors.Assignments `key:"init" doc:"The fields of the state before the first record, such as {total: 0}." required:"true"`
 	Update connectors.Assignments `key:"update" doc:"The fields after a record, over the record and the state before it: {total: state.total + amount}. Fields of the state that are not named stay." required:"true"`
 	Emit   Emit                   `key:"emit" doc:"When the state is given out: on_change (the default) as an update of the one before, on_close once ttl has passed without a record or the input has ended, or {every: 10s}."`
-	TTL    JoinTTL                `key:"ttl" doc:"How long a state without records is kept, in event time where the sources have a timestamp. Default: forever."`
+	TTL    TTL                    `key:"ttl" doc:"How long a state without records is kept, in event time where the sources have a timestamp. Default: forever."`
 }
 
 // Validate checks the block.
