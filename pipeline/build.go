@@ -76,6 +76,13 @@ func (a *attempt) buildTask(c *chain, subtask int, inboxes map[*chain][]*inbox) 
 		t.inbox = newInbox(lanes, limit)
 		t.align = newAligner(t.inbox, lanes, a.plan.Spec.Checkpoint.Mode != "at_least_once")
 		t.flow = newFlow(lanes)
+		if n := len(c.senders()); lanes > n {
+			for i, from := range c.senders() {
+				if from.agrees() {
+					t.flow.join(i*a.parallelism, a.parallelism)
+				}
+			}
+		}
 	}
 	t.failAt = t.failer(c.name, c.onError, c.view)
 	return t, t.makeDecoder()
@@ -92,6 +99,23 @@ func (b *builder) connect() (err error) {
 		t.head = b.merging(t.head)
 	}
 	return err
+}
+
+// agrees reports whether the tasks of the chain hear the same marks, sooner or later:
+// behind an exchange by key they do, and so do those that each hear one of such tasks.
+func (c *chain) agrees() bool {
+	if c.source != nil {
+		return false
+	}
+	if c.keyed != nil {
+		return true
+	}
+	for _, from := range c.senders() {
+		if !from.agrees() {
+			return false
+		}
+	}
+	return true
 }
 
 // lanes is the number of tasks that send to each task of the chain: all those

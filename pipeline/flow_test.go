@@ -40,3 +40,37 @@ func TestEventTimeOfATaskIsTheLeastOfItsSendersThatAreNotIdle(t *testing.T) {
 		})
 	}
 }
+
+func TestTasksThatHearTheSameAreWhereTheLastOfThemIs(t *testing.T) {
+	f := newFlow(3) // a source's task and two of a keyed step
+	f.join(1, 2)
+	f.set(0, mark{time: 100, idle: true})
+	f.set(1, mark{time: 50, idle: true})
+	f.set(2, mark{time: state.MinTime, idle: true})
+	if f.now.time != 100 || !f.now.idle {
+		t.Errorf("all are idle, and event time is at %+v, want the most: 100", f.now)
+	}
+	f = newFlow(2)
+	f.join(0, 2)
+	f.set(0, mark{time: 90})
+	f.set(1, mark{time: 50, idle: true})
+	if f.now != (mark{time: 50}) {
+		t.Errorf("%+v: one task of a step still has rows from 50 on", f.now)
+	}
+	f.set(0, mark{time: 90, idle: true})
+	if f.now.time != 50 {
+		t.Errorf("%+v: one task of a step still has rows from 50 on", f.now)
+	}
+	f.set(1, mark{time: 90, idle: true})
+	if f.now != (mark{time: 90, idle: true}) {
+		t.Errorf("%+v: both tasks have come to 90", f.now)
+	}
+	f.set(0, mark{time: state.MaxTime})
+	if f.now.time != 90 {
+		t.Errorf("%+v: one task of a step is not at the end", f.now)
+	}
+	f.set(1, mark{time: state.MaxTime})
+	if f.now.time != state.MaxTime {
+		t.Errorf("%+v: both tasks are at the end", f.now)
+	}
+}
