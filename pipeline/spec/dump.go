@@ -246,6 +246,11 @@ func (d *dumper) value(v reflect.Value, n *node) any {
 	case connectors.TimeSpan:
 		return spanText(time.Duration(x))
 	}
+	return d.byKind(v, n)
+}
+
+// byKind writes a value of a type that has no form of its own in files.
+func (d *dumper) byKind(v reflect.Value, n *node) any {
 	if v.CanAddr() && v.Addr().Type().Implements(valueType) {
 		if s, ok := v.Interface().(fmt.Stringer); ok {
 			return s.String()

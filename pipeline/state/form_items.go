@@ -9,7 +9,7 @@ var errItems = errors.New("its items cannot be read")
 
 // items takes the content of a block apart.
 type items struct {
-	r     reader
+	r     Reader
 	table []byte
 	ns    int64
 	named uint8 // bit 0: table is known, bit 1: ns
@@ -17,30 +17,30 @@ type items struct {
 
 // next gives the next entry, and false behind the last one.
 func (it *items) next() (key, value []byte, ok bool, err error) {
-	for len(it.r.buf) > 0 {
-		switch n := it.r.uvarint(); n {
+	for len(it.r.Rest) > 0 {
+		switch n := it.r.Uvarint(); n {
 		case 0:
-			it.table = it.r.bytes()
+			it.table = it.r.Bytes()
 			it.named |= 1
 		case 1:
-			it.ns = it.r.varint()
+			it.ns = it.r.Varint()
 			it.named |= 2
 		default:
-			if it.named != 3 || n-2 > uint64(len(it.r.buf)) {
+			if it.named != 3 || n-2 > uint64(len(it.r.Rest)) {
 				return nil, nil, false, errItems
 			}
-			key, it.r.buf = it.r.buf[:n-2:n-2], it.r.buf[n-2:]
-			value = it.r.bytes()
-			if it.r.bad {
+			key, it.r.Rest = it.r.Rest[:n-2:n-2], it.r.Rest[n-2:]
+			value = it.r.Bytes()
+			if it.r.Bad {
 				return nil, nil, false, errItems
 			}
 			return key, value, true, nil
 		}
-		if it.r.bad {
+		if it.r.Bad {
 			return nil, nil, false, errItems
 		}
 	}
-	if it.r.bad {
+	if it.r.Bad {
 		return nil, nil, false, errItems
 	}
 	return nil, nil, false, nil
@@ -48,7 +48,7 @@ func (it *items) next() (key, value []byte, ok bool, err error) {
 
 // countEntries checks the content of a block and tells how many entries it has.
 func countEntries(raw []byte) (n uint64, err error) {
-	it := items{r: reader{buf: raw}}
+	it := items{r: Reader{Rest: raw}}
 	for {
 		_, _, ok, err := it.next()
 		if err != nil || !ok {
@@ -60,7 +60,7 @@ func countEntries(raw []byte) (n uint64, err error) {
 
 // show shows the entries of a block to visit.
 func (r *neutralReader) show(b *readBlock, visit func(Entry) error) error {
-	it := items{r: reader{buf: b.raw}}
+	it := items{r: Reader{Rest: b.raw}}
 	name := ""
 	for {
 		key, value, ok, err := it.next()

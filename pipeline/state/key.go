@@ -109,39 +109,39 @@ func ReadKey(src []byte) (v connectors.Value, rest []byte, err error) {
 	if len(src) == 0 {
 		return v, nil, ErrCorrupt
 	}
-	r := reader{buf: src[1:]}
+	r := Reader{Rest: src[1:]}
 	switch src[0] {
 	case keyNull:
 		v = connectors.NullValue()
 	case keyBool:
-		b := r.next(1)[0]
-		v, r.bad = connectors.BoolValue(b != 0), r.bad || b > 1
+		b := r.Next(1)[0]
+		v, r.Bad = connectors.BoolValue(b != 0), r.Bad || b > 1
 	case keyInt:
-		v = connectors.IntValue(int64(binary.LittleEndian.Uint64(r.next(8))))
+		v = connectors.IntValue(int64(binary.LittleEndian.Uint64(r.Next(8))))
 	case keyFloat:
-		v = connectors.FloatValue(math.Float64frombits(binary.LittleEndian.Uint64(r.next(8))))
+		v = connectors.FloatValue(math.Float64frombits(binary.LittleEndian.Uint64(r.Next(8))))
 	case keyDuration:
-		v = connectors.DurationValue(time.Duration(binary.LittleEndian.Uint64(r.next(8))))
+		v = connectors.DurationValue(time.Duration(binary.LittleEndian.Uint64(r.Next(8))))
 	case keyTimestamp:
-		sec := int64(binary.LittleEndian.Uint64(r.next(8)))
-		nanos := binary.LittleEndian.Uint32(r.next(4))
+		sec := int64(binary.LittleEndian.Uint64(r.Next(8)))
+		nanos := binary.LittleEndian.Uint32(r.Next(4))
 		v = connectors.TimestampValue(time.Unix(sec, int64(nanos)).UTC())
-		r.bad = r.bad || nanos >= 1e9
+		r.Bad = r.Bad || nanos >= 1e9
 	case keyDecimal:
-		v = connectors.TextValue(connectors.Decimal, r.bytes())
+		v = connectors.TextValue(connectors.Decimal, r.Bytes())
 	case keyString:
-		v = connectors.TextValue(connectors.String, r.bytes())
+		v = connectors.TextValue(connectors.String, r.Bytes())
 	case keyBytes:
-		v = connectors.TextValue(connectors.Bytes, r.bytes())
+		v = connectors.TextValue(connectors.Bytes, r.Bytes())
 	case keyList:
-		v = connectors.TextValue(connectors.List, r.bytes())
+		v = connectors.TextValue(connectors.List, r.Bytes())
 	case keyMap:
-		v = connectors.TextValue(connectors.Map, r.bytes())
+		v = connectors.TextValue(connectors.Map, r.Bytes())
 	default:
-		r.bad = true
+		r.Bad = true
 	}
-	if r.bad {
+	if r.Bad {
 		return connectors.Value{}, nil, ErrCorrupt
 	}
-	return v, r.buf, nil
+	return v, r.Rest, nil
 }

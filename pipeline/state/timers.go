@@ -114,10 +114,10 @@ func findTimer(list []byte, off uint16, tag []byte) (start, end int) {
 // readTimer reads the timer at start and tells its end. What is cut short, which no
 // Set leaves, reads as a timer up to the end.
 func readTimer(list []byte, start int) (off uint16, tag []byte, end int) {
-	r := reader{buf: list[start:]}
-	off = binary.LittleEndian.Uint16(r.next(2))
-	tag = r.bytes()
-	return off, tag, len(list) - len(r.buf)
+	r := Reader{Rest: list[start:]}
+	off = binary.LittleEndian.Uint16(r.Next(2))
+	tag = r.Bytes()
+	return off, tag, len(list) - len(r.Rest)
 }
 
 // Due fires all timers up to and including wm, in order of time, those of one time in

@@ -51,79 +51,29 @@ func ReadValue(src []byte) (v connectors.Value, rest []byte, err error) {
 	if len(src) == 0 {
 		return v, nil, ErrCorrupt
 	}
-	r := reader{buf: src[1:]}
+	r := Reader{Rest: src[1:]}
 	switch k := connectors.Kind(src[0]); k {
 	case connectors.Absent:
 	case connectors.Null:
 		v = connectors.NullValue()
 	case connectors.Bool:
-		v = connectors.BoolValue(r.next(1)[0] != 0)
+		v = connectors.BoolValue(r.Next(1)[0] != 0)
 	case connectors.Int:
-		v = connectors.IntValue(r.varint())
+		v = connectors.IntValue(r.Varint())
 	case connectors.Float:
-		v = connectors.FloatValue(math.Float64frombits(binary.LittleEndian.Uint64(r.next(8))))
+		v = connectors.FloatValue(math.Float64frombits(binary.LittleEndian.Uint64(r.Next(8))))
 	case connectors.Duration:
-		v = connectors.DurationValue(time.Duration(r.varint()))
+		v = connectors.DurationValue(time.Duration(r.Varint()))
 	case connectors.Timestamp:
-		sec, zone, nanos := r.varint(), r.varint(), r.uvarint()
+		sec, zone, nanos := r.Varint(), r.Varint(), r.Uvarint()
 		v = connectors.TimestampValue(time.Unix(sec, int64(nanos)).In(time.FixedZone("", int(zone)*60)))
 	case connectors.Decimal, connectors.String, connectors.Bytes, connectors.List, connectors.Map:
-		v = connectors.TextValue(k, r.bytes())
+		v = connectors.TextValue(k, r.Bytes())
 	default:
-		r.bad = true
+		r.Bad = true
 	}
-	if r.bad {
+	if r.Bad {
 		return connectors.Value{}, nil, ErrCorrupt
 	}
-	return v, r.buf, nil
-}
-
-// reader takes bytes apart; bad says that there were too few.
-type reader struct {
-	buf []byte
-	bad bool
-}
-
-var zeros [8]byte
-
-// next is the next n bytes, at most 8; zeros where there are too few.
-func (r *reader) next(n int) []byte {
-	if len(r.buf) < n {
-		r.bad, r.buf = true, nil
-		return zeros[:n]
-	}
-	b := r.buf[:n]
-	r.buf = r.buf[n:]
-	return b
-}
-
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.buf)
-	if n <= 0 {
-		r.bad, r.buf = true, nil
-		return 0
-	}
-	r.buf = r.buf[n:]
-	return v
-}
-
-func (r *reader) uvarint() uint64 {
-	v, n := binary.Uvarint(r.buf)
-	if n <= 0 {
-		r.bad, r.buf = true, nil
-		return 0
-	}
-	r.buf = r.buf[n:]
-	return v
-}
-
-func (r *reader) bytes() []byte {
-	n := r.uvarint()
-	if n > uint64(len(r.buf)) {
-		r.bad, r.buf = true, nil
-		return nil
-	}
-	b := r.buf[:n:n]
-	r.buf = r.buf[n:]
-	return b
+	return v, r.Rest, nil
 }

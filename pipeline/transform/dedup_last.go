@@ -120,17 +120,17 @@ func newer(a *connectors.Record, storedA []byte, b *connectors.Record, storedB [
 func (r *dedupLast) read(k state.Key) error {
 	v, _ := r.kept.Get(0, k)
 	r.value, r.spans = append(r.value[:0], v...), r.spans[:0]
-	for c := (cursor{rest: r.value}); len(c.rest) > 0; {
-		s := lastSpan{first: c.varint()}
-		given := c.byte()
+	for c := (state.Reader{Rest: r.value}); len(c.Rest) > 0; {
+		s := lastSpan{first: c.Varint()}
+		given := c.Byte()
 		if given == givenOther {
-			s.given = c.bytes()
+			s.given = c.Bytes()
 		}
-		s.last = c.bytes()
+		s.last = c.Bytes()
 		if given == givenLast {
 			s.given = s.last
 		}
-		if c.bad {
+		if c.Bad {
 			return r.corrupt()
 		}
 		r.spans = append(r.spans, s)
@@ -253,10 +253,10 @@ func (r *dedupLast) finish(ctx context.Context) error {
 	}
 	var failed error
 	r.kept.Scan(0, func(k state.Key, v []byte) bool {
-		c := cursor{rest: v}
-		c.varint()
-		c.byte()
-		if failed = r.give(ctx, c.bytes(), connectors.Insert); c.bad {
+		c := state.Reader{Rest: v}
+		c.Varint()
+		c.Byte()
+		if failed = r.give(ctx, c.Bytes(), connectors.Insert); c.Bad {
 			failed = r.corrupt()
 		}
 		return failed == nil

@@ -76,41 +76,41 @@ func appendBytes(dst, b []byte) []byte {
 // record reads a record; what was in the slots goes to s.values. All of it borrows
 // from src.
 func (s *storedRows) record(src []byte) (connectors.Record, error) {
-	r := &cursor{rest: src}
+	r := &state.Reader{Rest: src}
 	rec := connectors.Record{Mark: connectors.NoMark}
-	flags := r.byte()
-	rec.Time = r.varint()
+	flags := r.Byte()
+	rec.Time = r.Varint()
 	if flags&hasOrigin != 0 {
-		rec.Origin = s.origin(r.bytes(), int32(r.varint()))
-		rec.Offset = r.varint()
+		rec.Origin = s.origin(r.Bytes(), int32(r.Varint()))
+		rec.Offset = r.Varint()
 	}
-	if key := r.bytes(); flags&hasKey != 0 {
+	if key := r.Bytes(); flags&hasKey != 0 {
 		rec.Key = key
 	}
-	if value := r.bytes(); flags&hasValue != 0 {
+	if value := r.Bytes(); flags&hasValue != 0 {
 		rec.Value = value
 	}
-	n := r.uvarint()
-	if n > uint64(len(r.rest)) {
+	n := r.Uvarint()
+	if n > uint64(len(r.Rest)) {
 		return rec, state.ErrCorrupt
 	}
 	for range n {
-		h := connectors.Header{Key: string(r.bytes())}
-		if r.byte() == 1 {
-			h.Value = r.bytes()
+		h := connectors.Header{Key: string(r.Bytes())}
+		if r.Byte() == 1 {
+			h.Value = r.Bytes()
 		}
 		rec.Headers = append(rec.Headers, h)
 	}
 	for i := range s.slots {
-		if r.bad {
+		if r.Bad {
 			break
 		}
 		var err error
-		if s.values[i], r.rest, err = state.ReadValue(r.rest); err != nil {
+		if s.values[i], r.Rest, err = state.ReadValue(r.Rest); err != nil {
 			return rec, err
 		}
 	}
-	if r.bad {
+	if r.Bad {
 		return rec, state.ErrCorrupt
 	}
 	return rec, nil
@@ -120,23 +120,23 @@ func (s *storedRows) record(src []byte) (connectors.Record, error) {
 // time, key, headers and place are no part of it: they are those of the change that made
 // the record known.
 func (s *storedRows) content(src []byte) (value, beside []byte) {
-	r := &cursor{rest: src}
-	flags := r.byte()
-	r.varint()
+	r := &state.Reader{Rest: src}
+	flags := r.Byte()
+	r.Varint()
 	if flags&hasOrigin != 0 {
-		r.bytes()
-		r.varint()
-		r.varint()
+		r.Bytes()
+		r.Varint()
+		r.Varint()
 	}
-	r.bytes()
-	value = r.bytes()
-	for n := r.uvarint(); n > 0 && !r.bad; n-- {
-		r.bytes()
-		if r.byte() == 1 {
-			r.bytes()
+	r.Bytes()
+	value = r.Bytes()
+	for n := r.Uvarint(); n > 0 && !r.Bad; n-- {
+		r.Bytes()
+		if r.Byte() == 1 {
+			r.Bytes()
 		}
 	}
-	return value, r.rest
+	return value, r.Rest
 }
 
 // equal reports whether two stored records hold the same by value, however it is
@@ -222,51 +222,4 @@ func (k keptRows) definition() string {
 func comparePlaces(a, b *connectors.Record) int {
 	return cmp.Or(strings.Compare(a.Origin.Topic, b.Origin.Topic),
 		cmp.Compare(a.Origin.Partition, b.Origin.Partition), cmp.Compare(a.Offset, b.Offset))
-}
-
-// cursor takes bytes apart; bad says that there were too few.
-type cursor struct {
-	rest []byte
-	bad  bool
-}
-
-func (c *cursor) byte() byte {
-	if len(c.rest) == 0 {
-		c.bad = true
-		return 0
-	}
-	b := c.rest[0]
-	c.rest = c.rest[1:]
-	return b
-}
-
-func (c *cursor) varint() int64 {
-	v, n := binary.Varint(c.rest)
-	if n <= 0 {
-		c.bad, c.rest = true, nil
-		return 0
-	}
-	c.rest = c.rest[n:]
-	return v
-}
-
-func (c *cursor) uvarint() uint64 {
-	v, n := binary.Uvarint(c.rest)
-	if n <= 0 {
-		c.bad, c.rest = true, nil
-		return 0
-	}
-	c.rest = c.rest[n:]
-	return v
-}
-
-func (c *cursor) bytes() []byte {
-	n := c.uvarint()
-	if n > uint64(len(c.rest)) {
-		c.bad, c.rest = true, nil
-		return nil
-	}
-	b := c.rest[:n:n]
-	c.rest = c.rest[n:]
-	return b
 }

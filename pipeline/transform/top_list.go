@@ -47,7 +47,7 @@ func (t *topEntries) encode(dst []byte, b *connectors.Batch, row uint16) []byte 
 
 // decode appends the entries of a list, which they borrow from, to dst.
 func (t *topEntries) decode(dst []ranked, list []byte) ([]ranked, error) {
-	for c := (cursor{rest: list}); len(c.rest) > 0; {
+	for c := (state.Reader{Rest: list}); len(c.Rest) > 0; {
 		var err error
 		if dst, err = t.next(dst, &c); err != nil {
 			return nil, err
@@ -57,9 +57,9 @@ func (t *topEntries) decode(dst []ranked, list []byte) ([]ranked, error) {
 }
 
 // next appends one entry of a list to dst.
-func (t *topEntries) next(dst []ranked, c *cursor) ([]ranked, error) {
-	entry := c.bytes()
-	if c.bad {
+func (t *topEntries) next(dst []ranked, c *state.Reader) ([]ranked, error) {
+	entry := c.Bytes()
+	if c.Bad {
 		return nil, t.corrupt()
 	}
 	if len(dst) < cap(dst) {
@@ -71,12 +71,12 @@ func (t *topEntries) next(dst []ranked, c *cursor) ([]ranked, error) {
 }
 
 func (t *topEntries) parse(e *ranked, entry []byte) error {
-	c := cursor{rest: entry}
-	order := c.bytes()
-	e.bytes, e.row, e.order, e.rank = entry, c.rest, e.order[:0], 0
+	c := state.Reader{Rest: entry}
+	order := c.Bytes()
+	e.bytes, e.row, e.order, e.rank = entry, c.Rest, e.order[:0], 0
 	for range t.order {
 		v, rest, err := state.ReadValue(order)
-		if err != nil || c.bad {
+		if err != nil || c.Bad {
 			return t.corrupt()
 		}
 		e.order, order = append(e.order, v), rest

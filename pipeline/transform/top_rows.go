@@ -52,9 +52,9 @@ func (t *topRows) open(k state.Key) error {
 		t.chunks = append(t.chunks, rowChunk{})
 		return nil
 	}
-	for c := (cursor{rest: t.index[1:]}); len(c.rest) > 0; {
-		chunk := rowChunk{ns: int64(c.uvarint()), bound: c.bytes()}
-		if c.bad || chunk.ns <= 0 {
+	for c := (state.Reader{Rest: t.index[1:]}); len(c.Rest) > 0; {
+		chunk := rowChunk{ns: int64(c.Uvarint()), bound: c.Bytes()}
+		if c.Bad || chunk.ns <= 0 {
 			return t.corrupt()
 		}
 		t.chunks = append(t.chunks, chunk)
@@ -80,9 +80,9 @@ func (t *topRows) rows(k state.Key, i int) []byte {
 // load reads the rows of a chunk into list.
 func (t *topRows) load(k state.Key, i int) error {
 	t.from, t.list = append(t.from[:0], t.rows(k, i)...), t.list[:0]
-	for c := (cursor{rest: t.from}); len(c.rest) > 0; {
-		t.list = append(t.list, c.bytes())
-		if c.bad {
+	for c := (state.Reader{Rest: t.from}); len(c.Rest) > 0; {
+		t.list = append(t.list, c.Bytes())
+		if c.Bad {
 			return t.corrupt()
 		}
 	}
@@ -98,7 +98,7 @@ func (t *topRows) best(k state.Key) ([]ranked, error) {
 	for i := range t.chunks {
 		at := len(t.from)
 		t.from = append(t.from, t.rows(k, i)...) // what read borrows from the memory before stays valid
-		for c := (cursor{rest: t.from[at:]}); len(c.rest) > 0; {
+		for c := (state.Reader{Rest: t.from[at:]}); len(c.Rest) > 0; {
 			var err error
 			if t.read, err = t.next(t.read, &c); err != nil {
 				return nil, err

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -20,6 +21,8 @@ type counter struct {
 	s   *store
 	t   state.Table
 	key [15]byte
+	// pause is the longest that a Fork took.
+	pause time.Duration
 }
 
 func newCounter(b *testing.B, memory int64) *counter {
@@ -42,7 +45,9 @@ func (c *counter) add(n uint64) {
 
 func (c *counter) checkpoint(b *testing.B, number uint64) []state.Piece {
 	b.Helper()
+	began := time.Now()
 	f, err := c.s.Fork(number)
+	c.pause = max(c.pause, time.Since(began))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -69,24 +74,31 @@ func BenchmarkUpdate(b *testing.B) {
 	}
 }
 
-// BenchmarkCheckpoint is one after touching 1 % of the keys.
+// BenchmarkCheckpoint is one after touching 1 % of the keys: what they upload on
+// average and at most, and the longest pause at a barrier.
 func BenchmarkCheckpoint(b *testing.B) {
-	const keys = 200_000
-	c := newCounter(b, 128<<20)
-	for i := range uint64(keys) {
-		c.add(i)
+	for _, keys := range []uint64{200_000, 1_000_000, 10_000_000} {
+		b.Run(strconv.FormatUint(keys, 10), func(b *testing.B) {
+			c := newCounter(b, 256<<20)
+			for i := range keys {
+				c.add(i)
+			}
+			last := c.checkpoint(b, 1)
+			sum, most, count := 0.0, 0.0, 0.0
+			for n := uint64(2); b.Loop(); n++ {
+				for range keys / 100 {
+					c.add(rand.Uint64N(keys))
+				}
+				p := c.checkpoint(b, n)
+				up, _ := newBytes(p, last)
+				share := 100 * float64(up) / float64(pieceBytes(p))
+				sum, most, count, last = sum+share, max(most, share), count+1, p
+			}
+			b.ReportMetric(sum/count, "%uploaded")
+			b.ReportMetric(most, "%most-uploaded")
+			b.ReportMetric(float64(c.pause.Microseconds()), "longest-pause-µs")
+		})
 	}
-	last := c.checkpoint(b, 1)
-	var sent, full int64
-	for n := uint64(2); b.Loop(); n++ {
-		for range keys / 100 {
-			c.add(rand.Uint64N(keys))
-		}
-		p := c.checkpoint(b, n)
-		up, _ := newBytes(p, last)
-		sent, full, last = sent+up, full+pieceBytes(p), p
-	}
-	b.ReportMetric(100*float64(sent)/float64(full), "%uploaded")
 }
 
 // droppedFiles are written and not kept.

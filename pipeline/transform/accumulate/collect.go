@@ -77,9 +77,9 @@ func (collect) Result(b []byte, arena *connectors.Arena) (connectors.Value, erro
 		if c.at, b, err = readPlace(b); err != nil {
 			return connectors.Value{}, err
 		}
-		r := reader{buf: b}
-		c.text = r.text()
-		if b = r.buf; r.bad {
+		r := state.Reader{Rest: b}
+		c.text = r.Bytes()
+		if b = r.Rest; r.Bad {
 			return connectors.Value{}, state.ErrCorrupt
 		}
 		list = append(list, c)

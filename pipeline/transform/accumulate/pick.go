@@ -43,12 +43,12 @@ func (f *pick) read(b []byte) (c choice, err error) {
 	if err != nil || !f.by {
 		return c, err
 	}
-	r := reader{buf: c.value}
-	c.by = r.text()
-	if r.bad {
+	r := state.Reader{Rest: c.value}
+	c.by = r.Bytes()
+	if r.Bad {
 		return c, state.ErrCorrupt
 	}
-	c.value = r.buf
+	c.value = r.Rest
 	return c, nil
 }
 

@@ -72,49 +72,21 @@ func readPlace(b []byte) (p place, rest []byte, err error) {
 	if len(b) == 0 || b[0] != placeTime && b[0] != placeWhole {
 		return p, nil, state.ErrCorrupt
 	}
-	r := reader{buf: b[1:]}
+	r := state.Reader{Rest: b[1:]}
 	p.known = b[0] == placeWhole
-	p.time = r.varint()
+	p.time = r.Varint()
 	if p.known {
-		p.topic = connectors.TextValue(connectors.String, r.text()).Text()
-		p.partition = int32(r.varint())
-		p.offset = r.varint()
+		p.topic = connectors.TextValue(connectors.String, r.Bytes()).Text()
+		p.partition = int32(r.Varint())
+		p.offset = r.Varint()
 	}
-	if r.bad {
+	if r.Bad {
 		return p, nil, state.ErrCorrupt
 	}
-	return p, r.buf, nil
+	return p, r.Rest, nil
 }
 
 // appendText writes the length of text and text.
 func appendText(b, text []byte) []byte {
 	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
-}
-
-// reader takes bytes apart; bad says that there were too few.
-type reader struct {
-	buf []byte
-	bad bool
-}
-
-func (r *reader) varint() int64 {
-	x, n := binary.Varint(r.buf)
-	if n <= 0 {
-		r.bad, r.buf = true, nil
-		return 0
-	}
-	r.buf = r.buf[n:]
-	return x
-}
-
-func (r *reader) text() []byte {
-	x, n := binary.Uvarint(r.buf)
-	if n <= 0 || x > uint64(len(r.buf)-n) {
-		r.bad, r.buf = true, nil
-		return nil
-	}
-	end := n + int(x)
-	text := r.buf[n:end:end]
-	r.buf = r.buf[end:]
-	return text
 }
