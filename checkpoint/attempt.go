@@ -19,9 +19,8 @@ const (
 
 // attempt is a checkpoint that has been triggered and is neither proven nor given up.
 type attempt struct {
-	id      ID
-	kind    Kind
-	drained bool
+	id ID
+	Order
 	phase   phase
 	started time.Time
 	acks    []*Ack // by position of the task; nil where it has not acknowledged
@@ -33,7 +32,7 @@ type attempt struct {
 
 // subsumable reports whether a later checkpoint makes a superfluous. A savepoint
 // or final checkpoint was asked for as such.
-func (a *attempt) subsumable() bool { return a.kind == Periodic && a.phase < completing }
+func (a *attempt) subsumable() bool { return a.Kind == Periodic && a.phase < completing }
 
 // step starts whatever can be started and returns when to look again, zero for
 // not before something happens.
@@ -77,18 +76,18 @@ func (c *Coordinator) startTrigger(now time.Time) time.Time {
 	}
 	l := load{inFlight: len(c.attempts), cleaning: c.cleaner.behind}
 	for _, a := range c.attempts {
-		l.final = l.final || a.kind == Final
+		l.final = l.final || a.Kind == Final
 	}
 	r, wake := c.decider.next(now, l)
 	if r == nil {
 		return wake
 	}
 	a := &attempt{
-		id: ID{Generation: c.cfg.Generation, Number: c.next}, kind: r.kind, drained: r.drained,
+		id: ID{Generation: c.cfg.Generation, Number: c.next}, Order: r.Order,
 		started: now, acks: make([]*Ack, len(c.cfg.Tasks)), waiting: len(c.cfg.Tasks),
 		requests: []*request{r},
 	}
-	a.entry = c.stats.begin(a.id, a.kind, now)
+	a.entry = c.stats.begin(a.id, a.Kind, now)
 	c.attempts = append(c.attempts, a)
 	c.claiming = true
 	from := c.next
@@ -141,7 +140,7 @@ func (c *Coordinator) onClaimed(a *attempt, n uint64, err error, now time.Time) 
 	for task, last := range c.finished {
 		c.record(a, c.index[task], last, true, now)
 	}
-	c.tasks.Trigger(Barrier{ID: a.id, Kind: a.kind, Triggered: wall(a.started), Drained: a.drained})
+	c.tasks.Trigger(Barrier{ID: a.id, Kind: a.Kind, Triggered: wall(a.started), Drained: a.Drained, Stop: a.Stop})
 	if a.waiting == 0 {
 		a.phase = ready
 	}
@@ -227,11 +226,14 @@ func (c *Coordinator) drop(a *attempt) {
 // what they prepared for it with the next one.
 func (c *Coordinator) fail(a *attempt, err error, now time.Time) {
 	c.drop(a)
+	if a.phase != claiming {
+		c.tasks.Abandon(a.id)
+	}
 	c.stats.end(a.entry, Failed, err, now)
-	c.slog.Warn("a checkpoint failed", "checkpoint", a.id.Number, "kind", a.kind, "err", err)
+	c.slog.Warn("a checkpoint failed", "checkpoint", a.id.Number, "kind", a.Kind, "err", err)
 	err = fmt.Errorf("checkpoint %d failed: %w", a.id.Number, err)
 	for _, r := range a.requests {
-		if r.kind == Final && !r.orphan {
+		if r.Kind == Final && !r.orphan {
 			r.notBefore = now.Add(finalRetry)
 			if c.decider.add(r) {
 				continue
@@ -239,7 +241,7 @@ func (c *Coordinator) fail(a *attempt, err error, now time.Time) {
 		}
 		r.finish(nil, err)
 	}
-	if a.kind == Savepoint {
+	if a.Kind == Savepoint {
 		return // it was asked for, fails towards who asked, and the job runs on
 	}
 	c.failures++

@@ -33,7 +33,7 @@ func (c *Coordinator) startCompletion(now time.Time) bool {
 func (c *Coordinator) savepointReady(a *attempt) bool {
 	for _, b := range c.attempts {
 		if b.id.Number > a.id.Number && b.phase == ready {
-			return b.kind == Savepoint
+			return b.Kind == Savepoint
 		}
 	}
 	return false
@@ -63,8 +63,8 @@ func (c *Coordinator) complete(a *attempt, now time.Time) {
 }
 
 func (c *Coordinator) metadata(a *attempt, now time.Time) (*Metadata, error) {
-	m := c.emptyMetadata(a.id.Number, a.kind, a.started, now)
-	m.Drained = a.drained
+	m := c.emptyMetadata(a.id.Number, a.Kind, a.started, now)
+	m.Drained = a.Drained
 	var err error
 	if m.Operators, err = mergeOperators(a.acks); err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (c *Coordinator) onPublished(a *attempt, m *Metadata, err error, written, n
 	c.cleaner.proven = a.id.Number
 	c.stats.update(func(s *Stats) { s.Cleaning = c.cleaner.behind })
 	c.warnSlow(now.Sub(a.started), a.id.Number)
-	c.slog.Debug("checkpoint proven", "checkpoint", a.id.Number, "kind", a.kind, "took", now.Sub(a.started))
+	c.slog.Debug("checkpoint proven", "checkpoint", a.id.Number, "kind", a.Kind, "took", now.Sub(a.started))
 	for _, r := range a.requests {
 		r.finish(m, nil)
 	}

@@ -45,6 +45,18 @@ type Tasks interface {
 	Commit(ctx context.Context, m *Metadata) error
 	// Completed tells that m is proven. The next checkpoint waits for its return.
 	Completed(m *Metadata)
+	// Abandon tells that checkpoint n failed, so that tasks stop writing state for it.
+	// What sinks prepared for it is handed over again with a later one. It returns at once.
+	Abandon(n ID)
+}
+
+// Order is a wish for a checkpoint.
+type Order struct {
+	Kind Kind
+	// Drained says that event time is driven to its end before the barrier.
+	Drained bool
+	// Stop tells sources to wait behind the barrier.
+	Stop bool
 }
 
 // Barrier is what sources put between their records.
@@ -52,8 +64,10 @@ type Barrier struct {
 	ID        ID
 	Kind      Kind
 	Triggered time.Time
-	// Drained says that event time has been driven to its end before it.
+	// Drained says that event time is driven to its end before it.
 	Drained bool
+	// Stop tells sources to wait behind it.
+	Stop bool
 }
 
 // Roll reports whether sinks must leave nothing that a later checkpoint would publish.
@@ -241,21 +255,11 @@ func (c *Coordinator) Finished(last Ack) { c.post(func() { c.onFinished(&last) }
 // waits for its turn by the number of concurrent ones, not for the interval. A
 // Final one waits for all others and is tried again until it succeeds. If ctx ends
 // first, what has been started goes on. Run must be running or about to.
-func (c *Coordinator) Trigger(ctx context.Context, kind Kind) (*Metadata, error) {
-	return c.trigger(ctx, &request{kind: kind})
-}
-
-// TriggerDrained is Trigger after event time was driven to its end, which the
-// checkpoint is marked with.
-func (c *Coordinator) TriggerDrained(ctx context.Context, kind Kind) (*Metadata, error) {
-	return c.trigger(ctx, &request{kind: kind, drained: true})
-}
-
-func (c *Coordinator) trigger(ctx context.Context, r *request) (*Metadata, error) {
-	if r.kind == Initial {
+func (c *Coordinator) Trigger(ctx context.Context, o Order) (*Metadata, error) {
+	if o.Kind == Initial {
 		return nil, errors.New("trigger a checkpoint: the initial one is written by WriteInitial")
 	}
-	r.result = make(chan outcome, 1)
+	r := &request{Order: o, result: make(chan outcome, 1)}
 	c.post(func() {
 		if !c.decider.add(r) {
 			r.finish(nil, errQueueFull)
@@ -269,14 +273,14 @@ func (c *Coordinator) trigger(ctx context.Context, r *request) (*Metadata, error
 			r.orphan = true
 			c.decider.remove(r)
 		})
-		return nil, fmt.Errorf("wait for a %s: %w", r.kind, context.Cause(ctx))
+		return nil, fmt.Errorf("wait for a %s: %w", o.Kind, context.Cause(ctx))
 	case <-c.done:
 	}
 	select {
 	case o := <-r.result:
 		return o.meta, o.err
 	default:
-		return nil, fmt.Errorf("take a %s: %w: %w", r.kind, ErrStopped, c.cause)
+		return nil, fmt.Errorf("take a %s: %w: %w", o.Kind, ErrStopped, c.cause)
 	}
 }
 

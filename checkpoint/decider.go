@@ -7,8 +7,7 @@ import (
 
 // request is a wish for a checkpoint, with where its outcome goes.
 type request struct {
-	kind    Kind
-	drained bool
+	Order
 	// notBefore holds back a request that is tried again.
 	notBefore time.Time
 	result    chan outcome // nil for a periodic one
@@ -31,7 +30,7 @@ func (r *request) finish(m *Metadata, err error) {
 // rank orders requests: savepoints, then those by hand, then the final one,
 // after which there is nothing left to take.
 func (r *request) rank() int {
-	switch r.kind {
+	switch r.Kind {
 	case Savepoint:
 		return 0
 	case Final:
@@ -109,16 +108,16 @@ func (d *decider) next(now time.Time, l load) (*request, time.Time) {
 		return nil, at
 	}
 	d.due = now.Add(d.period())
-	return &request{kind: Periodic}, time.Time{}
+	return &request{Order: Order{Kind: Periodic}}, time.Time{}
 }
 
 // first is the best request of the queue that may start. Otherwise wake is when
 // one will, and ending says that a final one waits.
 func (d *decider) first(now time.Time, l load) (best *request, wake time.Time, ending bool) {
 	for _, r := range d.queue {
-		ending = ending || r.kind == Final
+		ending = ending || r.Kind == Final
 		// The final checkpoint waits for the proof of every other.
-		if r.kind == Final && l.inFlight > 0 {
+		if r.Kind == Final && l.inFlight > 0 {
 			continue
 		}
 		if now.Before(r.notBefore) {

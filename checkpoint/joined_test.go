@@ -48,6 +48,8 @@ func (k *oneTask) Trigger(b checkpoint.Barrier) {
 }
 
 func (k *oneTask) Commit(context.Context, *checkpoint.Metadata) error { return nil }
+func (k *oneTask) Abandon(checkpoint.ID) {}
+
 func (k *oneTask) Completed(*checkpoint.Metadata)                     {}
 
 // run starts a process on the store and its coordinator, which ends with the test.
@@ -85,7 +87,7 @@ func TestCoordinatorOverTheStoreGoesOnAfterARestartAndFencesTheOlderProcess(t *t
 		if err := <-olderEnded; !errors.Is(err, connectors.ErrFenced) {
 			t.Errorf("the older process ended with %v, want that it is fenced", err)
 		}
-		m, err := newer.c.Trigger(t.Context(), checkpoint.Savepoint)
+		m, err := newer.c.Trigger(t.Context(), checkpoint.Order{Kind: checkpoint.Savepoint})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -100,6 +100,8 @@ type Ack struct {
 	Committables []connectors.Committable
 	// Timings of this task, for statistics.
 	StartDelay, Alignment, Sync, Async time.Duration
+	// Buffered is how many bytes of input were held back while barriers were aligned.
+	Buffered int64
 }
 
 // OperatorState is one operator's share of an Ack.

@@ -149,7 +149,7 @@ func (m *machine) trigger(rt *rapid.T) {
 	kind := rapid.SampledFrom([]Kind{Periodic, Periodic, Periodic, Savepoint, Final}).Draw(rt, "kind")
 	p := m.p
 	go func() {
-		meta, err := p.c.Trigger(context.Background(), kind)
+		meta, err := p.c.Trigger(context.Background(), Order{Kind: kind})
 		if err == nil && !p.w.isProven(meta.Number) {
 			p.w.violated("Trigger returned %d, which is not proven", meta.Number)
 		}
@@ -246,7 +246,7 @@ func (m *machine) settle(rt *rapid.T) {
 	done := make(chan error, 1)
 	go func() {
 		var err error
-		meta, err = m.p.c.Trigger(context.Background(), Periodic)
+		meta, err = m.p.c.Trigger(context.Background(), Order{Kind: Periodic})
 		done <- err
 	}()
 	for range 3600 {

@@ -174,7 +174,7 @@ type triggered struct {
 func (r *rig) trigger(ctx context.Context, k Kind) *triggered {
 	res := &triggered{}
 	go func() {
-		res.meta, res.err = r.c.Trigger(ctx, k)
+		res.meta, res.err = r.c.Trigger(ctx, Order{Kind: k})
 		res.done.Store(true)
 	}()
 	synctest.Wait()
@@ -244,6 +244,8 @@ func (k rigTasks) Trigger(b Barrier) {
 func (k rigTasks) Commit(ctx context.Context, m *Metadata) error {
 	return k.r.call(ctx, "commit", m.Number)
 }
+func (k rigTasks) Abandon(n ID) { k.r.note("abandoned", n.Number) }
+
 func (k rigTasks) Completed(m *Metadata) { k.r.note("completed", m.Number) }
 
 // failing makes the given operation fail with err, each time.

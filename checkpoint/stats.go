@@ -71,7 +71,9 @@ type TaskStats struct {
 	Alignment  time.Duration `json:"alignment"`
 	Sync       time.Duration `json:"sync"`
 	Async      time.Duration `json:"async"`
-	Size       int64         `json:"size"`
+	// Buffered is how many bytes of input were held back while barriers were aligned.
+	Buffered int64 `json:"buffered"`
+	Size     int64 `json:"size"`
 }
 
 // tracker keeps Stats. It is safe for concurrent use.
@@ -143,7 +145,7 @@ func (t *tracker) ack(e *tracked, i int, a *Ack, finished bool, now time.Time) {
 	e.Tasks[i] = TaskStats{Task: a.Task, Acked: true, Finished: finished, Latency: now.Sub(e.started), Size: full}
 	if !finished {
 		e.Tasks[i].StartDelay, e.Tasks[i].Alignment = a.StartDelay, a.Alignment
-		e.Tasks[i].Sync, e.Tasks[i].Async = a.Sync, a.Async
+		e.Tasks[i].Sync, e.Tasks[i].Async, e.Tasks[i].Buffered = a.Sync, a.Async, a.Buffered
 	}
 }
 

@@ -304,7 +304,10 @@ func TestFinalCheckpointWaitsForTheOthersAndIsTriedAgain(t *testing.T) {
 		defer r.stop()
 		r.after(minute)
 		last := &triggered{}
-		go func() { last.meta, last.err = r.c.TriggerDrained(t.Context(), Final); last.done.Store(true) }()
+		go func() {
+			last.meta, last.err = r.c.Trigger(t.Context(), Order{Kind: Final, Drained: true})
+			last.done.Store(true)
+		}()
 		r.after(minute + 20*sec)
 		r.wantTriggers(minute)
 		r.acks(1, 0, 1)

@@ -425,6 +425,8 @@ func (p processTasks) Commit(ctx context.Context, m *Metadata) error {
 	})
 }
 
+func (p processTasks) Abandon(ID) {}
+
 func (p processTasks) Completed(m *Metadata) {
 	p.locked(func() {
 		p.w.breaks(!p.w.proven[m.Number], "checkpoint %d was told as proven and is not", m.Number)

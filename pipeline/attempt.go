@@ -39,7 +39,6 @@ type attempt struct {
 
 	ended  chan struct{} // closed when every source is read to its end
 	left   atomic.Int32  // source tasks that are not at their end
-	stop   atomic.Bool   // the next barrier tells sources to wait
 	failed chan error    // what a prepare failed with
 	beside sync.WaitGroup
 }
@@ -120,14 +119,13 @@ func (a *attempt) awaitEnd(ctx context.Context) error {
 	case <-a.ended:
 		last, cancel := a.untilGraceIsOver(ctx)
 		defer cancel()
-		_, err := a.coord.TriggerDrained(last, checkpoint.Final)
+		_, err := a.coord.Trigger(last, checkpoint.Order{Kind: checkpoint.Final, Drained: true})
 		return a.orStopped(ctx, err)
 	case <-a.opts.Stop:
 	}
-	a.stop.Store(true)
 	last, cancel := a.untilGraceIsOver(ctx)
 	defer cancel()
-	if _, err := a.coord.Trigger(last, checkpoint.Periodic); err != nil {
+	if _, err := a.coord.Trigger(last, checkpoint.Order{Kind: checkpoint.Periodic, Stop: true}); err != nil {
 		return a.orStopped(ctx, err)
 	}
 	return errStopped
@@ -219,8 +217,8 @@ func (a *attempt) discover(ctx context.Context) error {
 func (a *attempt) Trigger(b checkpoint.Barrier) {
 	// Without storage no later process can publish what stays behind.
 	// And who stops a pipeline wants to see what it wrote.
-	roll := b.Roll() || a.stop.Load() || a.plan.Spec.Checkpoint.Storage == ""
-	bar := &barrier{id: b.ID, roll: roll, stop: a.stop.Load(), triggered: b.Triggered}
+	roll := b.Roll() || b.Stop || a.plan.Spec.Checkpoint.Storage == ""
+	bar := &barrier{id: b.ID, roll: roll, stop: b.Stop, triggered: b.Triggered}
 	for _, t := range a.tasks {
 		if t.reader != nil {
 			t.trigger(bar)
@@ -258,6 +256,9 @@ func (a *attempt) Completed(m *checkpoint.Metadata) {
 		})
 	}
 }
+
+// Abandon implements checkpoint.Tasks.
+func (a *attempt) Abandon(checkpoint.ID) {}
 
 func tellCommitted(s connectors.Source, splits []connectors.Split) (err error) {
 	defer recoverTo(&err)

@@ -97,6 +97,59 @@ type Info struct {
 	Modified time.Time
 }
 
+// Capabilities are what a file system has been found to do.
+type Capabilities struct {
+	// Exclusive says that Claim, Create and Publish give a name to one of several
+	// processes. Without it a pipeline must not be started twice at once.
+	Exclusive bool
+	// Reason says in words why Exclusive is false.
+	Reason string
+}
+
+// Prober is a file system that cannot know what it can do before it has tried.
+type Prober interface {
+	// Probe tries with a scratch file, which it removes. An error says that it could
+	// not be found out, for now or, marked as such by the scheme, for good.
+	Probe(ctx context.Context) (Capabilities, error)
+}
+
+// Probe asks a file system what it can do. One that is no Prober does all that FS says.
+func Probe(ctx context.Context, f FS) (Capabilities, error) {
+	if p, ok := f.(Prober); ok {
+		return p.Probe(ctx)
+	}
+	return Capabilities{Exclusive: true}, nil
+}
+
+// Setting describes one setting of a scheme, for the program's settings file.
+type Setting struct {
+	Key     string
+	Doc     string
+	Default string // as written in the settings file; empty for none
+}
+
+// Settings are what a scheme can be set up with, for all of its file systems in the process.
+type Settings struct {
+	Known []Setting
+	// Apply takes the values that were given, as a settings file holds them. It
+	// refuses all unknown keys and bad values at once. It is called before any file
+	// system of the scheme is opened.
+	Apply func(values map[string]any) error
+}
+
+var settings = map[string]Settings{}
+
+// RegisterSettings makes the settings of a scheme known, from init, as Register does.
+func RegisterSettings(scheme string, s Settings) {
+	if _, taken := settings[scheme]; taken || s.Apply == nil {
+		panic("settings of storage scheme " + scheme + " are registered twice or cannot be applied")
+	}
+	settings[scheme] = s
+}
+
+// SettingsOf are the settings of all schemes that have some, by scheme.
+func SettingsOf() map[string]Settings { return settings }
+
 // Opener makes the file system of a URL of its scheme. It does no I/O.
 type Opener func(u *url.URL) (FS, error)
 

@@ -63,15 +63,32 @@ func recreate(t *testing.T, brokers []string, name string) {
 	t.Helper()
 	ctx := testContext(t)
 	adm := kadm.NewClient(client(t, brokers))
+	before := brokerTopicID(t, adm, name)
 	if _, err := adm.DeleteTopic(ctx, name); err != nil {
 		t.Fatal(err)
 	}
-	for ctx.Err() == nil { // deletion goes on in the background
-		if _, err := adm.CreateTopic(ctx, 1, 1, nil, name); err == nil {
+	for created := false; ctx.Err() == nil; { // deletion goes on in the background
+		if !created {
+			_, err := adm.CreateTopic(ctx, 1, 1, nil, name)
+			created = err == nil
+			continue
+		}
+		// What was created is known to the controller; the broker hears of it a little later.
+		if id := brokerTopicID(t, adm, name); id != before && id != (kadm.TopicID{}) {
 			return
 		}
 	}
 	t.Fatal("the topic cannot be created anew")
+}
+
+// brokerTopicID is the id that the broker gives for a topic now; zeros while it knows none.
+func brokerTopicID(t *testing.T, adm *kadm.Client, name string) kadm.TopicID {
+	t.Helper()
+	topics, err := adm.ListTopics(testContext(t), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return topics[name].ID
 }
 
 func topicRecreated(t *testing.T, brokers []string) {

@@ -60,9 +60,23 @@ type Checkpoint struct {
 	// Incremental says that checkpoints upload only what changed since the last one.
 	Incremental *bool `key:"incremental" doc:"Whether a checkpoint uploads only what changed since the last one. The backend disk does so by default, memory cannot."`
 
+	// Savepoints is where savepoints go, and whether some are taken by themselves.
+	Savepoints Savepoints
+	// Claim says that what is restored from a path becomes the new job's own.
+	Claim bool
+	// LocalRecovery is the folder for copies of state files, empty for none.
+	LocalRecovery string
+
 	// LostCommitWritten says that the file has on_lost_commit, which a commit of
 	// unknown outcome needs.
 	LostCommitWritten bool
+}
+
+// Savepoints is where savepoints go.
+type Savepoints struct {
+	Dir   string        // an address as for storage; empty for none
+	Every time.Duration // between those taken by themselves; 0 for none
+	Keep  int           // of those, how many stay
 }
 
 // State is where the state of steps is kept while the pipeline runs.

@@ -18,6 +18,7 @@ import (
 	"github.com/knadh/koanf/v2"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/storage"
 )
 
 // Settings are the program's own, from defaults, the settings file, ETL_…
@@ -80,7 +81,7 @@ func settingsOf(k *koanf.Koanf, environ []string) (Settings, error) {
 	var faults []error
 	known := slices.Sorted(maps.Keys(defaults))
 	for _, key := range slices.Sorted(maps.Keys(k.All())) {
-		if _, ok := defaults[key]; !ok {
+		if _, ok := defaults[key]; !ok && !strings.HasPrefix(key, storagePrefix) {
 			faults = append(faults, fmt.Errorf("%sthere is no setting %q; there are %s", variableOf(key, environ), key, strings.Join(known, ", ")))
 		}
 	}
@@ -98,10 +99,40 @@ func settingsOf(k *koanf.Koanf, environ []string) (Settings, error) {
 		faults = append(faults, fmt.Errorf("memory: %w", err))
 	}
 	s.Memory = int64(memory)
+	faults = append(faults, applyStorage(k)...)
 	if s.ShutdownTimeout, err = connectors.ParseDuration(k.String("shutdown_timeout")); err != nil {
 		faults = append(faults, fmt.Errorf("shutdown_timeout: %w", err))
 	}
 	return s, errors.Join(faults...)
+}
+
+// storagePrefix begins the keys of settings of storage schemes, such as
+// storage.s3.region.
+const storagePrefix = "storage."
+
+// applyStorage hands each storage scheme its settings.
+func applyStorage(k *koanf.Koanf) []error {
+	given, ok := k.Raw()["storage"].(map[string]any)
+	if !ok {
+		return nil
+	}
+	known := storage.SettingsOf()
+	var faults []error
+	for _, scheme := range slices.Sorted(maps.Keys(given)) {
+		s, ok := known[scheme]
+		values, isMap := given[scheme].(map[string]any)
+		switch {
+		case !ok:
+			faults = append(faults, fmt.Errorf("storage.%s: no storage scheme of that name has settings; there are %s", scheme, strings.Join(slices.Sorted(maps.Keys(known)), ", ")))
+		case !isMap:
+			faults = append(faults, fmt.Errorf("storage.%s: keys with values are wanted, not %v", scheme, given[scheme]))
+		default:
+			if err := s.Apply(values); err != nil {
+				faults = append(faults, fmt.Errorf("storage.%s: %w", scheme, err))
+			}
+		}
+	}
+	return faults
 }
 
 // variableOf names the variable that an unknown key comes from, if one does.
