@@ -25,6 +25,10 @@ type Request struct {
 	// where it would not. It is asked before an older checkpoint takes the place of a
 	// newer one that cannot be read; nil means that no sink is exactly once.
 	Behind func(ctx context.Context, r ID) (string, error)
+	// Lost are checkpoints that cannot be gone on from, since output that they promised
+	// can never be published, and why. The newest one before them is taken that Behind
+	// finds nothing against.
+	Lost map[ID]error
 }
 
 // Restore is what a start goes on from.
@@ -257,11 +261,21 @@ func (s *Store) newest(ctx context.Context, candidates []*candidate, req Request
 	var skipped []Skipped
 	for _, c := range candidates {
 		if len(skipped) > 0 && c.err == nil {
-			if err := s.checkBehind(ctx, c, skipped, req); err != nil {
+			err := s.checkBehind(ctx, c, skipped, req)
+			if errors.Is(err, ErrBehind) && len(req.Lost) > 0 {
+				skipped = append(skipped, Skipped{Number: c.number, Path: c.path, Err: err})
+				continue
+			}
+			if err != nil {
 				return nil, err
 			}
 		}
 		err := c.err
+		if lost := req.lost(c); lost != nil {
+			s.log.Warn("output of a checkpoint is lost, the one before it is tried", "checkpoint", c.path, "err", lost)
+			skipped = append(skipped, Skipped{Number: c.number, Path: c.path, Err: lost})
+			continue
+		}
 		if err == nil {
 			err = c.verify(ctx)
 		}
@@ -279,9 +293,40 @@ func (s *Store) newest(ctx context.Context, candidates []*candidate, req Request
 	if len(skipped) == 0 {
 		return &Restore{}, nil
 	}
+	if len(req.Lost) > 0 {
+		return nil, connectors.Permanent(&NoRewindError{Skipped: skipped})
+	}
 	return nil, connectors.Permanent(fmt.Errorf("pipeline %s: %w: %s: %w; name another with -s PATH, or start anew with --from none",
 		s.pipeline, ErrNoRestore, skipped[0].Path, skipped[0].Err))
 }
+
+// lost is why a candidate cannot be gone on from though it is whole.
+func (r *Request) lost(c *candidate) error {
+	if c.meta == nil {
+		return nil
+	}
+	return r.Lost[c.meta.ID()]
+}
+
+// NoRewindError says that output of a checkpoint is lost and none before it can be gone
+// on from. It matches ErrNoRestore.
+type NoRewindError struct {
+	Skipped []Skipped // the lost one, then those before it, with what is against them
+}
+
+func (e *NoRewindError) Error() string {
+	text := e.Skipped[0].Err.Error()
+	if len(e.Skipped) == 1 {
+		return text + "; there is no checkpoint before it to go back to"
+	}
+	text += "; none before it can be gone back to"
+	for _, s := range e.Skipped[1:] {
+		text += fmt.Sprintf(": checkpoint %d: %v", s.Number, s.Err)
+	}
+	return text
+}
+
+func (e *NoRewindError) Unwrap() error { return ErrNoRestore }
 
 func (s *Store) checkBehind(ctx context.Context, c *candidate, skipped []Skipped, req Request) error {
 	if req.Behind == nil {
@@ -297,6 +342,9 @@ func (s *Store) checkBehind(ctx context.Context, c *candidate, skipped []Skipped
 	if req.AcceptDuplicates {
 		s.log.Warn("an older checkpoint is restored though its successors were published", "checkpoint", c.path, "reason", reason)
 		return nil
+	}
+	if len(req.Lost) > 0 {
+		return fmt.Errorf("it is %w: %s", ErrBehind, reason)
 	}
 	return connectors.Permanent(fmt.Errorf("pipeline %s: checkpoint %d cannot be read (%w), and checkpoint %d before it is %w: %s; --accept-duplicates takes it all the same",
 		s.pipeline, skipped[0].Number, skipped[0].Err, c.number, ErrBehind, reason))
