@@ -18,6 +18,14 @@ const (
 	AtLeastOnce     Guarantee = "at_least_once"
 )
 
+// Expirer is the configuration of a sink whose committables can be committed for a
+// limited time only, such as a transaction that its target aborts.
+type Expirer interface {
+	// Expiry is how long that is, 0 where the target decides, and the key that sets it;
+	// no key where nothing expires.
+	Expiry() (after time.Duration, key string)
+}
+
 // Sink writes records. One Sink serves one sink block of a running pipeline,
 // with one Writer for each subtask. Constructing it does no I/O.
 type Sink interface {
@@ -104,6 +112,8 @@ type Committable struct {
 	Empty bool `json:"empty,omitempty"`
 	// Expires is when the target drops it by itself; zero for never.
 	Expires time.Time `json:"expires,omitzero"`
+	// Records is how many it publishes; 0 where nobody knows.
+	Records int64 `json:"records,omitempty"`
 	// Data is the sink's own JSON.
 	Data json.RawMessage `json:"data,omitempty"`
 }
@@ -150,6 +160,13 @@ type Committer interface {
 	// Done tells that every committable up to and including n is proven, so that
 	// what they needed can be freed.
 	Done(n CheckpointID)
+}
+
+// PublishedChecker is implemented by committers that keep no witness, and can tell from
+// a committable whether it was published.
+type PublishedChecker interface {
+	// Published reports whether anything of c is published, or may be. It changes nothing.
+	Published(ctx context.Context, c Committable) (bool, error)
 }
 
 // CheckpointFiles writes files that belong to the checkpoint being taken and
@@ -204,4 +221,7 @@ type SinkEnv struct {
 	// Failpoint is called with the name of a step that a crash must survive,
 	// before and after it; nil outside of tests.
 	Failpoint func(name string)
+	// ReadOnly says that the sink is opened to be looked at: it writes nothing, not
+	// even to find out whether it may.
+	ReadOnly bool
 }

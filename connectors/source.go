@@ -34,6 +34,34 @@ type Source interface {
 	Close() error
 }
 
+// PositionChecker is implemented by sources that can tell what has become of positions
+// without reading.
+type PositionChecker interface {
+	// CheckPositions tells of each split, in their order, whether a reader can go on from
+	// its position. Its error says that nobody knows for now.
+	CheckPositions(ctx context.Context, splits []Split) ([]Availability, error)
+}
+
+// Availability is what a split has, and where a reader of it would go on.
+type Availability struct {
+	// First and End are what can be read now: the first position, and the one behind the last.
+	First, End int64
+	// Next is where reading goes on: the split's position, unless the source's rules say otherwise.
+	Next int64
+	// Gone says that the split is not there now: its position is kept, and nothing is read.
+	Gone bool
+	// Err is why the split cannot be read from its position; it is permanent.
+	Err error
+}
+
+// Counter is implemented by sources that count what happened to their splits, for
+// metrics.
+type Counter interface {
+	// Counts are by name, in lower-case words joined by _. They begin at zero with the
+	// source, and can be read at any time.
+	Counts() map[string]int64
+}
+
 // Split is one part of a source and how far it has been read.
 type Split struct {
 	// ID names the split for good: "topic/partition", or a file's path.

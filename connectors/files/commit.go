@@ -32,7 +32,10 @@ func (s *Sink) Committer() connectors.Committer { return (*committer)(s) }
 
 type committer Sink
 
-var _ connectors.Committer = (*committer)(nil)
+var (
+	_ connectors.Committer        = (*committer)(nil)
+	_ connectors.PublishedChecker = (*committer)(nil)
+)
 
 func (s *Sink) committerID() string { return "file/" + s.env.Name }
 
@@ -90,6 +93,28 @@ func (c *committer) published(ctx context.Context, f storage.Staged) error {
 // Witness is none: a folder of files keeps no mark of its own.
 func (c *committer) Witness(context.Context) (connectors.CheckpointID, bool, error) {
 	return connectors.CheckpointID{}, false, connectors.ErrNoWitness
+}
+
+// Published reports whether a file of c is published: its staged file is gone.
+func (c *committer) Published(ctx context.Context, com connectors.Committable) (bool, error) {
+	files, err := readData(com)
+	if err != nil || len(files) == 0 {
+		return false, err
+	}
+	staged, err := c.fs.Staged(ctx, "")
+	if err != nil {
+		return false, fmt.Errorf("list staged files in %s: %w", c.fs.URL(), err)
+	}
+	waiting := map[string]bool{}
+	for _, f := range staged {
+		waiting[f.Name] = true
+	}
+	for _, f := range files {
+		if !waiting[f.Name] {
+			return true, nil
+		}
+	}
+	return false, nil
 }
 
 // Revoke discards the files that older generations of this sink staged and no

@@ -231,3 +231,24 @@ func TestAFolderThatCannotBeWrittenIsAPersonsTask(t *testing.T) {
 		})
 	}
 }
+
+func TestACommittableTellsWhetherItIsPublishedAndOfHowManyRecords(t *testing.T) {
+	b := newBench(t, mem.New(), nil)
+	c := prepared(b, "1")
+	if c.Records != 1 {
+		t.Errorf("it tells of %d records", c.Records)
+	}
+	checker := b.sink.Committer().(connectors.PublishedChecker)
+	if is, err := checker.Published(t.Context(), c); is || err != nil {
+		t.Errorf("before its commit: %v, %v", is, err)
+	}
+	if err := b.sink.Committer().Commit(t.Context(), c, false); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := checker.Published(t.Context(), c); !is || err != nil {
+		t.Errorf("after its commit: %v, %v", is, err)
+	}
+	if is, err := checker.Published(t.Context(), connectors.Committable{Empty: true}); is || err != nil {
+		t.Errorf("an empty one: %v, %v", is, err)
+	}
+}

@@ -70,6 +70,9 @@ func (s *Sink) Open(ctx context.Context, env connectors.SinkEnv) error {
 	env.Subtasks = max(1, env.Subtasks)
 	s.env = env
 	s.prefix = namePrefix(env.Pipeline, env.Name)
+	if env.ReadOnly {
+		return nil
+	}
 	return s.probe(ctx)
 }
 

@@ -308,6 +308,7 @@ func (w *writer) committables(ctx context.Context, id connectors.CheckpointID, p
 	for len(parts) > 0 && parts[0].id.Number <= id.Number {
 		of := parts[0].id
 		var data committableData
+		records, counted := int64(0), true
 		for len(parts) > 0 && parts[0].id == of {
 			p := parts[0].part
 			select {
@@ -319,13 +320,18 @@ func (w *writer) committables(ctx context.Context, id connectors.CheckpointID, p
 				return nil, p.err
 			}
 			data.Files = append(data.Files, p.staged)
+			counted = counted && p.records > 0 // of one begun by an earlier run nobody knows
+			records += p.records
 			parts = parts[1:]
+		}
+		if !counted {
+			records = 0
 		}
 		raw, err := json.Marshal(data)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, connectors.Committable{Committer: w.sink.committerID(), Checkpoint: of, Data: raw})
+		out = append(out, connectors.Committable{Committer: w.sink.committerID(), Checkpoint: of, Records: records, Data: raw})
 	}
 	if len(out) == 0 || out[len(out)-1].Checkpoint != id {
 		out = append(out, connectors.Committable{Committer: w.sink.committerID(), Checkpoint: id, Empty: true})

@@ -36,6 +36,7 @@ type interval struct {
 	asked  int           // of them, those whose Prepare was called
 	flying int           // chunks that are filled or sent and not acknowledged
 	sent   bool          // it has records
+	count  int64         // of those that are acknowledged
 	idle   chan struct{} // closed once it is ended and nothing flies
 
 	client  *kgo.Client
@@ -124,6 +125,13 @@ func (s *stream) hasRecords(iv *interval) bool {
 	return iv.sent
 }
 
+// records is how many of an interval are acknowledged.
+func (s *stream) records(iv *interval) int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return iv.count
+}
+
 func (s *stream) takeOff(iv *interval) {
 	s.mu.Lock()
 	iv.flying++
@@ -131,9 +139,10 @@ func (s *stream) takeOff(iv *interval) {
 	s.mu.Unlock()
 }
 
-func (s *stream) land(iv *interval) {
+func (s *stream) land(iv *interval, records int) {
 	s.mu.Lock()
 	iv.flying--
+	iv.count += int64(records)
 	s.settle(iv)
 	s.mu.Unlock()
 }
@@ -271,7 +280,7 @@ func (c *chunk) acknowledged(r *kgo.Record, err error) {
 }
 
 func (c *chunk) release() {
-	iv := c.iv
+	iv, n := c.iv, len(c.records)
 	clear(c.records)
 	c.records = c.records[:0]
 	clear(c.headers)
@@ -282,7 +291,7 @@ func (c *chunk) release() {
 	}
 	c.iv = nil
 	c.home.free <- c
-	c.home.stream.land(iv)
+	c.home.stream.land(iv, n)
 }
 
 // refusals are answers that a record gets whenever it is sent.

@@ -387,7 +387,7 @@ func (t *txnSet) prepareOne(ctx context.Context, iv *interval) error {
 		return err
 	}
 	data.WitnessOnly = only
-	c.Expires = iv.begun.Add(t.timeout)
+	c.Expires, c.Records = iv.begun.Add(t.timeout), t.stream.records(iv)
 	if c.Data, err = json.Marshal(data); err != nil {
 		return fmt.Errorf("encode a kafka transaction: %w", err)
 	}
