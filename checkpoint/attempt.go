@@ -90,6 +90,7 @@ func (c *Coordinator) startTrigger(now time.Time) time.Time {
 	a.entry = c.stats.begin(a.id, a.Kind, now)
 	c.attempts = append(c.attempts, a)
 	c.claiming = true
+	c.decider.held = r.Stop
 	from := c.next
 	c.goBeside(func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, c.cfg.Timeout)

@@ -55,7 +55,8 @@ type Order struct {
 	Kind Kind
 	// Drained says that event time is driven to its end before the barrier.
 	Drained bool
-	// Stop tells sources to wait behind the barrier.
+	// Stop tells sources to wait behind the barrier. No other checkpoint is triggered
+	// after it before Resume.
 	Stop bool
 }
 
@@ -283,6 +284,10 @@ func (c *Coordinator) Trigger(ctx context.Context, o Order) (*Metadata, error) {
 		return nil, fmt.Errorf("take a %s: %w: %w", o.Kind, ErrStopped, c.cause)
 	}
 }
+
+// Resume takes checkpoints again after one with Order.Stop. From its trigger on no
+// other is taken: what the job ends with must be the last thing that it published.
+func (c *Coordinator) Resume() { c.post(func() { c.decider.held = false }) }
 
 // Stats describes the checkpoints so far.
 func (c *Coordinator) Stats() Stats { return c.stats.snapshot(time.Now()) }

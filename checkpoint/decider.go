@@ -48,6 +48,7 @@ type decider struct {
 	minPause      time.Duration // from a proof to the next periodic one
 	maxConcurrent int
 
+	held   bool      // sources wait behind the barrier of a stop: nothing is to be taken
 	due    time.Time // of the next periodic one
 	proven time.Time // of the last proof; zero before the first
 	queue  []*request
@@ -88,7 +89,7 @@ func (d *decider) remove(r *request) {
 func (d *decider) next(now time.Time, l load) (*request, time.Time) {
 	// Removing old checkpoints slower than new ones come must slow them down
 	// visibly, not pile up.
-	if l.final || l.inFlight >= d.maxConcurrent || l.cleaning > d.maxConcurrent {
+	if d.held || l.final || l.inFlight >= d.maxConcurrent || l.cleaning > d.maxConcurrent {
 		return nil, time.Time{}
 	}
 	r, wake, ending := d.first(now, l)

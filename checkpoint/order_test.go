@@ -143,3 +143,23 @@ func TestPublishedCommittablesAreNotListedByAnOverlappingCheckpoint(t *testing.T
 		}
 	})
 }
+
+func TestNothingIsTakenBehindAStopUntilItIsWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{Interval: minute, MaxConcurrent: 3})
+		r.start()
+		defer r.stop()
+		stop, err := r.c.Trigger(t.Context(), Order{Kind: Savepoint, Stop: true})
+		if err != nil || stop.Number != 1 {
+			t.Fatalf("the stop's checkpoint is %+v, error %v", stop, err)
+		}
+		byHand := r.trigger(t.Context(), Periodic)
+		r.after(10 * minute)
+		r.wantHistory("1 completed")
+		r.c.Resume()
+		r.wantHistory("1 completed, 2 completed, 3 completed")
+		if !byHand.done.Load() || byHand.err != nil {
+			t.Errorf("what was asked for meanwhile ended with %v", byHand.err)
+		}
+	})
+}
