@@ -9,6 +9,7 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
 	"github.com/sluice-etl/sluice/pipeline/expr"
+	"github.com/sluice-etl/sluice/pipeline/spec"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
@@ -74,7 +75,7 @@ func (a *attempt) buildTask(c *chain, subtask int, inboxes map[*chain][]*inbox) 
 			limit = 1 // a barrier then waits behind one item of each sender
 		}
 		t.inbox = newInbox(lanes, limit)
-		t.align = newAligner(t.inbox, lanes, a.plan.Spec.Checkpoint.Mode != "at_least_once")
+		t.align = newAligner(t.inbox, lanes, a.plan.Spec.Checkpoint.Mode != spec.ModeAtLeastOnce)
 		t.flow = newFlow(lanes)
 		if n := len(c.senders()); lanes > n {
 			for i, from := range c.senders() {

@@ -14,9 +14,13 @@ import (
 type Description struct {
 	Pipeline string `json:"pipeline"`
 	// Parallelism is the subtasks of each operator, 0 for one for each core.
-	Parallelism    int                   `json:"parallelism"`
-	MaxParallelism int                   `json:"max_parallelism"`
-	Operators      []OperatorDescription `json:"operators"`
+	Parallelism    int `json:"parallelism"`
+	MaxParallelism int `json:"max_parallelism"`
+	// Mode is what happens at a barrier on one of several inputs, and ModesEqual says
+	// that no task has several.
+	Mode       string                `json:"mode"`
+	ModesEqual bool                  `json:"modes_equal"`
+	Operators  []OperatorDescription `json:"operators"`
 }
 
 // OperatorDescription is a source, step or sink, after those that it reads.
@@ -30,9 +34,12 @@ type OperatorDescription struct {
 	Inputs []InputDescription `json:"inputs,omitempty"`
 	State  *StateDescription  `json:"state,omitempty"`
 	// Changes is how a sink takes an updating stream; empty for an append-only one.
-	Changes string              `json:"changes,omitempty"`
-	Takes   *StreamDescription  `json:"takes,omitempty"` // of a sink
-	Outputs []StreamDescription `json:"outputs,omitempty"`
+	Changes string `json:"changes,omitempty"`
+	// Guarantee is what holds of each result of a sink: the weaker of what the sink
+	// promises and of the mode.
+	Guarantee connectors.Guarantee `json:"guarantee,omitempty"`
+	Takes     *StreamDescription   `json:"takes,omitempty"` // of a sink
+	Outputs   []StreamDescription  `json:"outputs,omitempty"`
 }
 
 // How records come from one operator to another.
@@ -75,6 +82,7 @@ type FieldDescription struct {
 // Describe tells how the pipeline will run.
 func (p *Plan) Describe() Description {
 	d := Description{Pipeline: p.Spec.Name, Parallelism: p.Spec.Parallelism, MaxParallelism: p.Spec.MaxParallelism}
+	d.Mode, d.ModesEqual = p.Spec.Checkpoint.Mode, !p.severalInputs()
 	for _, c := range p.chains {
 		if c.source == nil {
 			continue
@@ -129,7 +137,7 @@ func (p *Plan) sinkNodes() []*node {
 
 func (p *Plan) describe(n *node) OperatorDescription {
 	if n.chain == nil {
-		return OperatorDescription{Name: n.name, Role: "sink", Kind: n.sink.spec.Kind}
+		return OperatorDescription{Name: n.name, Role: "sink", Kind: n.sink.spec.Kind, Guarantee: p.Guarantee(n.sink.guarantee)}
 	}
 	o := OperatorDescription{Name: n.name, Role: "step", Chain: n.chain.name}
 	for _, r := range n.from {
@@ -139,6 +147,7 @@ func (p *Plan) describe(n *node) OperatorDescription {
 	if n.sink != nil {
 		takes := streamOf("", n.sink.view)
 		o.Role, o.Kind, o.Takes = "sink", n.sink.spec.Kind, &takes
+		o.Guarantee = p.Guarantee(n.sink.guarantee)
 		switch n.sink.changes.mode {
 		case connectors.Changelog:
 			o.Changes = "changelog"

@@ -4,12 +4,12 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
 	"github.com/sluice-etl/sluice/pipeline/expr"
 	"github.com/sluice-etl/sluice/pipeline/schema"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 	"github.com/sluice-etl/sluice/pipeline/transform"
-	"github.com/sluice-etl/sluice/storage"
 )
 
 // Plan is a pipeline cut into chains, with every expression compiled. It is
@@ -87,6 +87,8 @@ type sinkNode struct {
 	changes sinkChanges
 	stride  int
 	writers int // per subtask: one for each chain that writes to it
+	// guarantee is what the sink promises by itself.
+	guarantee connectors.Guarantee
 }
 
 // sinkExpr is an expression in the sink's configuration.
@@ -101,11 +103,7 @@ type sinkExpr struct {
 // error among them.
 func NewPlan(p *spec.Pipeline) *Plan {
 	b := &planner{plan: &Plan{Spec: p, byName: map[string]*node{}}, spec: p, sources: map[string]*chain{}}
-	if address := p.Checkpoint.Storage; address != "" {
-		if _, err := storage.Open(address); err != nil {
-			b.fault([]string{"checkpoint", "storage"}, err)
-		}
-	}
+	b.checkAddresses()
 	b.addSources()
 	for _, i := range b.order() {
 		b.addTransform(&p.Transforms[i])
@@ -117,6 +115,7 @@ func NewPlan(p *spec.Pipeline) *Plan {
 	b.findScopes()
 	b.warnOfTime()
 	b.countWriters()
+	b.checkGuarantees()
 	return b.plan
 }
 

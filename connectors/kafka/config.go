@@ -48,6 +48,14 @@ type SinkConfig struct {
 	dial dialer // nil for the system's
 }
 
+// Expiry implements connectors.Expirer: the broker aborts a transaction that is left open.
+func (c *SinkConfig) Expiry() (time.Duration, string) {
+	if c.Delivery == atLeastOnce {
+		return 0, ""
+	}
+	return time.Duration(c.TransactionTimeout), "transaction_timeout"
+}
+
 // changes is how the sink takes an updating stream: by its key where it has one.
 func (c *SinkConfig) changes() connectors.Changes {
 	if !c.Changelog && c.Key.Set() {

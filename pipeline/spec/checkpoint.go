@@ -3,9 +3,7 @@ package spec
 import (
 	"errors"
 	"fmt"
-	"path/filepath"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -45,7 +43,7 @@ func (f Failures) String() string {
 
 // Checkpoint is the block of that name, with its defaults.
 type Checkpoint struct {
-	Storage           string        `key:"storage" doc:"Where checkpoints are kept: file:///path or a plain path. Without it they live in memory."`
+	Storage           string        `key:"storage" doc:"Where checkpoints are kept: s3://bucket/prefix, hdfs://nameservice-or-host:8020/path, file:///path or a plain path. Without it they live in memory."`
 	Interval          time.Duration `key:"interval" doc:"Time from the start of one checkpoint to the start of the next."`
 	Mode              string        `key:"mode" enum:"exactly_once|at_least_once" doc:"Whether a barrier on one of several inputs holds that input until the others have theirs."`
 	Timeout           time.Duration `key:"timeout" doc:"A checkpoint that takes longer has failed."`
@@ -53,30 +51,20 @@ type Checkpoint struct {
 	MaxConcurrent     int           `key:"max_concurrent" doc:"Checkpoints that may be under way at once, more than 1 only with min_pause 0s."`
 	TolerableFailures Failures      `key:"tolerable_failures" doc:"Failed checkpoints in a row that are borne before the job restarts, or unlimited."`
 	Retained          int           `key:"retained" doc:"Complete checkpoints that are kept."`
-	OnCancel          string        `key:"on_cancel" enum:"retain|delete" doc:"What becomes of the checkpoints when the pipeline is cancelled."`
-	OnLostCommit      string        `key:"on_lost_commit" enum:"rewind|fail|accept_loss" doc:"What to do when what a sink had prepared is gone. This version stops in any case and names the checkpoint to go on from."`
+	OnCancel          string        `key:"on_cancel" enum:"retain|delete" doc:"What becomes of the checkpoints when the pipeline is cancelled. Savepoints stay in any case."`
+	OnLostCommit      string        `key:"on_lost_commit" enum:"rewind|fail|accept_loss" doc:"What to do when what a sink had prepared is gone: go back to the newest checkpoint whose results are all there, stop, or go on without them and count."`
 	Compression       string        `key:"compression" enum:"zstd|none" doc:"Compression of state files."`
 	State             State         `key:"state" doc:"Where the state of steps is while the pipeline runs: {backend, dir, memory}."`
 	// Incremental says that checkpoints upload only what changed since the last one.
 	Incremental *bool `key:"incremental" doc:"Whether a checkpoint uploads only what changed since the last one. The backend disk does so by default, memory cannot."`
 
-	// Savepoints is where savepoints go, and whether some are taken by themselves.
-	Savepoints Savepoints
-	// Claim says that what is restored from a path becomes the new job's own.
-	Claim bool
-	// LocalRecovery is the folder for copies of state files, empty for none.
-	LocalRecovery string
+	Savepoints    Savepoints `key:"savepoints" doc:"Where savepoints go when a command names no folder: an address as for storage, or {dir, every, keep}."`
+	Claim         bool       `key:"claim" doc:"Whether what a start restores from a path becomes the new job's own, which removes it when it is not needed any more: yes or no."`
+	LocalRecovery string     `key:"local_recovery" doc:"Folder on a local disk for copies of state files, which a restart reads in place of storage where their checksums match; off for none."`
 
 	// LostCommitWritten says that the file has on_lost_commit, which a commit of
 	// unknown outcome needs.
 	LostCommitWritten bool
-}
-
-// Savepoints is where savepoints go.
-type Savepoints struct {
-	Dir   string        // an address as for storage; empty for none
-	Every time.Duration // between those taken by themselves; 0 for none
-	Keep  int           // of those, how many stay
 }
 
 // State is where the state of steps is kept while the pipeline runs.
@@ -98,6 +86,12 @@ func (s *State) Budget() int64 {
 	return int64(*s.Memory)
 }
 
+// The modes.
+const (
+	ModeExactlyOnce = "exactly_once"
+	ModeAtLeastOnce = "at_least_once"
+)
+
 // The backends.
 const (
 	MemoryState = "memory"
@@ -117,7 +111,7 @@ func (c *Checkpoint) Increments() bool {
 
 func defaultCheckpoint() Checkpoint {
 	return Checkpoint{
-		Interval: time.Minute, Mode: "exactly_once", Timeout: 10 * time.Minute, MaxConcurrent: 1, TolerableFailures: 3,
+		Interval: time.Minute, Mode: ModeExactlyOnce, Timeout: 10 * time.Minute, MaxConcurrent: 1, TolerableFailures: 3,
 		Retained: 3, OnCancel: "retain", OnLostCommit: "rewind", Compression: "zstd",
 		State: State{Backend: MemoryState},
 	}
@@ -161,48 +155,4 @@ func (c *Checkpoint) Validate() error {
 		}
 	}
 	return errors.Join(faults...)
-}
-
-// laterCheckpoint are settings that a later version brings, with the value
-// that changes nothing.
-var laterCheckpoint = map[string]string{"savepoints": "", "claim": "no", "local_recovery": "off"}
-
-// checkpoint reads the block of that name.
-func (l *loader) checkpoint(root, n *node) {
-	c := &l.p.Checkpoint
-	*c = defaultCheckpoint()
-	at := root
-	if e := root.entry("checkpoint"); e != nil {
-		at = e.name
-	}
-	if n != nil && !n.bad {
-		now := *n
-		now.entries = nil
-		for i := range n.entries {
-			e := &n.entries[i]
-			without, later := laterCheckpoint[e.key]
-			switch {
-			case !later:
-				now.entries = append(now.entries, *e)
-			case !e.value.scalar() || e.value.text != without:
-				l.unavailable(e, e.key)
-			}
-		}
-		l.config(at, &now, c, "checkpoint")
-		for key, value := range map[string]string{"on_lost_commit": "accept_loss", "compression": "none", "on_cancel": "delete"} {
-			if e := n.entry(key); e != nil && e.value.text == value {
-				l.unavailable(e, key+": "+value)
-			}
-		}
-		c.LostCommitWritten = n.get("on_lost_commit") != nil
-	}
-	if c.Storage == "" && n.get("storage") == nil && (n == nil || n.kind == mapNode || n.kind == nullNode) {
-		l.warn(at, CodeNoStorage, "checkpoints live in memory only, so that a new start of the program begins anew", "add checkpoint: {storage: \"file:///path\"}")
-	}
-	if c.Storage != "" && !strings.Contains(c.Storage, "://") && !filepath.IsAbs(c.Storage) {
-		l.warn(n.get("storage"), CodeRelative, "the path begins at the folder that the program is started in: started in another one, the pipeline begins anew", "write the path from the root, such as /var/lib/etl")
-	}
-	if c.Retained == 1 {
-		l.warn(n.get("retained"), CodeRetainOne, "with one checkpoint kept there is none to fall back to when it is damaged", "leave it out: 3 are kept by default")
-	}
 }

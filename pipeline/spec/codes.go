@@ -41,4 +41,8 @@ const (
 	CodeCoarseKey   Code = "W0507" // rows that are told apart replace each other in a sink
 	CodeNoTime      Code = "W0508" // windows over records whose time does not tell when they happened
 	CodeSpread      Code = "W0509" // changes of a row come to a sink in any order
+	CodePace        Code = "W0510" // times of checkpoints that do not go together
+	CodePlaces      Code = "W0511" // folders that do not go together
+	CodeWeaker      Code = "W0512" // a sink that keeps less than it promises
+	CodeExpiry      Code = "W0513" // what a sink prepares can expire before it is published
 )

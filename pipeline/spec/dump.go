@@ -229,6 +229,8 @@ func (d *dumper) value(v reflect.Value, n *node) any {
 		if x != Unlimited {
 			return int64(x)
 		}
+	case Savepoints:
+		return x.dump()
 	case connectors.FormatConfig:
 		return d.format(x, n)
 	case connectors.Expr:

@@ -111,7 +111,7 @@ func TestGoodFilesHaveNoFaults(t *testing.T) {
 
 // compile stands for the engine, which compiles the expressions of a pipeline
 // and reports their faults by the path of their keys: every totl is one, and coarse
-// in a key and a source called untimed are warnings.
+// in a key, a source called untimed, and topics called weaker and expiring are warnings.
 func compile(p *Pipeline) {
 	check := func(config any, path []string) {
 		if config == nil {
@@ -132,6 +132,7 @@ func compile(p *Pipeline) {
 		check(p.Transforms[i].Config, p.Transforms[i].ConfigPath())
 	}
 	for i := range p.Sinks {
+		warnOfSettings(p, &p.Sinks[i])
 		check(p.Sinks[i].Config, p.Sinks[i].ConfigPath())
 		if c, ok := p.Sinks[i].Config.(*fakeKafkaSink); ok && c.Key.Text == "coarse" {
 			p.Warn(below(p.Sinks[i].ConfigPath(), "key"), CodeCoarseKey,
@@ -141,5 +142,18 @@ func compile(p *Pipeline) {
 			p.Warn(below(p.Sinks[i].ConfigPath(), "key"), CodeSpread,
 				"rows come from the subtasks that own their auction, which the key does not read: where a change moves a row to another one, its tombstone can come behind its new row", "put all of them into the key")
 		}
+	}
+}
+
+func warnOfSettings(p *Pipeline, s *Sink) {
+	c, ok := s.Config.(*fakeKafkaSink)
+	if !ok {
+		return
+	}
+	switch c.Topic {
+	case "weaker":
+		p.Warn([]string{"checkpoint", "mode"}, CodeWeaker, "sink sink promises exactly_once and the pipeline does not keep it", "leave mode out")
+	case "expiring":
+		p.Warn(below(s.ConfigPath(), "transaction_timeout"), CodeExpiry, "transaction_timeout, by default at most 15m, is shorter than interval + timeout + a restart", "set it")
 	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 )
@@ -90,6 +91,12 @@ func writePlan(out io.Writer, d *pipeline.Description) error {
 		subtasks = strconv.Itoa(d.Parallelism)
 	}
 	fmt.Fprintf(&b, "pipeline %s, parallelism %s, %d key groups\n", d.Pipeline, subtasks, d.MaxParallelism)
+	switch {
+	case d.Mode == spec.ModeAtLeastOnce && d.ModesEqual:
+		b.WriteString("mode at_least_once: no task has several inputs, so it is the same as exactly_once\n")
+	case d.Mode == spec.ModeAtLeastOnce:
+		b.WriteString("mode at_least_once: a restart can count records twice, and never loses one\n")
+	}
 	given := map[string]*pipeline.StreamDescription{} // by what a from says
 	for i := range d.Operators {
 		o := &d.Operators[i]
@@ -107,6 +114,9 @@ func writePlan(out io.Writer, d *pipeline.Description) error {
 		}
 		if o.Changes != "" {
 			fmt.Fprintf(&b, "  writes %s\n", o.Changes)
+		}
+		if o.Guarantee != "" {
+			fmt.Fprintf(&b, "  result %s\n", guaranteeText[o.Guarantee])
 		}
 		for j := range o.Outputs {
 			out := &o.Outputs[j]
@@ -147,6 +157,10 @@ func keyText(key []string) string {
 		return "as one group"
 	}
 	return "by " + strings.Join(key, ", ")
+}
+
+var guaranteeText = map[connectors.Guarantee]string{
+	connectors.ExactlyOnce: "exactly once", connectors.EffectivelyOnce: "once for its key: a repeated one replaces the first", connectors.AtLeastOnce: "at least once",
 }
 
 func backendText(backend string) string {
