@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
-	"runtime"
 	"slices"
 	"sync"
 
@@ -21,39 +20,29 @@ import (
 // and returns one piece for each group that has any. entries gives all entries of a
 // group to emit; those of one table and namespace should follow each other, which
 // makes the files smaller. It is called once for each group, where there is much to
-// write from several goroutines at once, each of which writes a file. After an error
-// nothing is returned, and files are left that nothing refers to at most.
+// write from several goroutines at once, each of which writes one file and closes it. After
+// an error nothing is returned, and files are left that nothing refers to at most.
 func WriteNeutral(ctx context.Context, files connectors.CheckpointFiles, form Form, first, last int,
 	entries func(group int, emit func(Entry) error) error) ([]Piece, error) {
 	compression, err := compressionOf(form.Compression)
 	if err != nil {
 		return nil, err
 	}
-	w := &neutralWriter{outer: ctx, files: files, compression: compression, next: first, last: last, entries: entries, free: min(runtime.GOMAXPROCS(0), maxWriters)}
+	w := &neutralWriter{outer: ctx, files: files, compression: compression, next: first, last: last, entries: entries, free: maxWriters}
 	var running *errgroup.Group
 	running, w.ctx = errgroup.WithContext(ctx)
 	w.start = func() { running.Go(w.work) }
 	w.more()
-	err = running.Wait()
-	for _, f := range w.parts {
-		if err != nil {
-			f.out.Abort()
-			continue
-		}
-		err = f.close()
-	}
-	if err != nil {
+	if err := running.Wait(); err != nil {
 		return nil, fmt.Errorf("write state: %w", err)
 	}
-	var pieces []Piece
-	for _, f := range w.parts {
-		pieces = append(pieces, f.pieces...)
-	}
-	slices.SortFunc(pieces, func(a, b Piece) int { return a.First - b.First })
-	return pieces, nil
+	slices.SortFunc(w.pieces, func(a, b Piece) int { return a.First - b.First })
+	return w.pieces, nil
 }
 
 const (
+	// maxWriters is how many files are written at a time: more than there are processors
+	// too, for a store lets one of them wait while others compress.
 	maxWriters = 4
 	// worthAnother is how many bytes a writer has written before it asks for help, so
 	// that small states are one file.
@@ -69,11 +58,11 @@ type neutralWriter struct {
 	entries     func(group int, emit func(Entry) error) error
 	start       func()
 
-	mu    sync.Mutex
-	next  int // the next key group to write
-	last  int
-	free  int // writers that may still start
-	parts []*formFile
+	mu     sync.Mutex
+	next   int // the next key group to write
+	last   int
+	free   int // writers that may still start
+	pieces []Piece
 }
 
 // more starts another writer where there is something left for it.
@@ -96,9 +85,14 @@ func (w *neutralWriter) claim() (group int, ok bool) {
 	return w.next - 1, true
 }
 
-// work writes key groups until there are none left.
-func (w *neutralWriter) work() error {
+// work writes key groups until there are none left, into a file of its own.
+func (w *neutralWriter) work() (err error) {
 	f := &formFile{w: w}
+	defer func() {
+		if err != nil && f.out != nil {
+			f.out.Abort()
+		}
+	}()
 	if w.compression == storedZstd {
 		enc, err := newEncoder()
 		if err != nil {
@@ -111,7 +105,7 @@ func (w *neutralWriter) work() error {
 	for {
 		group, ok := w.claim()
 		if !ok {
-			return nil
+			return f.close()
 		}
 		if err := f.section(group); err != nil {
 			return fmt.Errorf("key group %d: %w", group, err)
@@ -242,14 +236,14 @@ func (f *formFile) create() error {
 		return err
 	}
 	f.out = out
-	f.w.mu.Lock()
-	defer f.w.mu.Unlock()
-	f.w.parts = append(f.w.parts, f)
 	return nil
 }
 
-// close makes the file durable and tells the pieces where they are.
+// close makes the file durable, where there is one, and tells the pieces where they are.
 func (f *formFile) close() error {
+	if f.out == nil {
+		return nil
+	}
 	file, err := f.out.Close()
 	if err != nil {
 		return err
@@ -257,5 +251,8 @@ func (f *formFile) close() error {
 	for i := range f.pieces {
 		f.pieces[i].File = file
 	}
+	f.w.mu.Lock()
+	defer f.w.mu.Unlock()
+	f.w.pieces = append(f.w.pieces, f.pieces...)
 	return nil
 }

@@ -100,7 +100,12 @@ func (f *snapshot) Write(ctx context.Context, files connectors.CheckpointFiles, 
 		return nil, fmt.Errorf("take the state of checkpoint %d: %w", f.number, err)
 	}
 	if form.Neutral {
-		return f.s.writeNeutral(ctx, files, form, dir)
+		pieces, err := f.s.writeNeutral(ctx, files, form, dir)
+		if err == nil {
+			// Files that the checkpoint before it has are not kept for the sake of this one.
+			f.s.uploads.wrote(f.number, nil)
+		}
+		return pieces, err
 	}
 	f.s.failpoint("state.upload.before")
 	pieces, err := f.s.upload(ctx, files, dir)
