@@ -30,9 +30,18 @@ type attempt struct {
 	entry    *tracked
 }
 
-// subsumable reports whether a later checkpoint makes a superfluous. A savepoint
-// or final checkpoint was asked for as such.
-func (a *attempt) subsumable() bool { return a.Kind == Periodic && a.phase < completing }
+// subsumable reports whether a later checkpoint makes a superfluous. A savepoint,
+// that of a stop or the final one was asked for as such.
+func (a *attempt) subsumable() bool { return a.Kind == Periodic && !a.leads() && a.phase < completing }
+
+// leads reports whether somebody waits for a to copy it or to stop behind it.
+func (a *attempt) leads() bool { return a.Kind == Savepoint || a.Stop }
+
+// impatient reports whether who waits for a is told when it is not proven in time,
+// though it is committed all the same. A drained one cannot go on otherwise.
+func (a *attempt) impatient() bool {
+	return a.phase > acking && a.leads() && !a.Drained && len(a.requests) > 0
+}
 
 // step starts whatever can be started and returns when to look again, zero for
 // not before something happens.
@@ -46,7 +55,7 @@ func (c *Coordinator) step(now time.Time) time.Time {
 	wake := c.startTrigger(now)
 	c.startCleaning()
 	for _, a := range c.attempts {
-		if a.phase <= acking {
+		if a.phase <= acking || a.impatient() {
 			if at := a.started.Add(c.cfg.Timeout); wake.IsZero() || at.Before(wake) {
 				wake = at
 			}
@@ -59,12 +68,19 @@ func (c *Coordinator) step(now time.Time) time.Time {
 // all only waits for storage and sinks, and stays.
 func (c *Coordinator) expire(now time.Time) {
 	for _, a := range slices.Clone(c.attempts) {
-		if a.phase <= acking && now.Sub(a.started) >= c.cfg.Timeout {
-			err := fmt.Errorf("claim a number: %w", context.DeadlineExceeded)
-			if a.phase == acking {
-				err = fmt.Errorf("%w: %d of %d after %s", ErrTimeout, len(a.acks)-a.waiting, len(a.acks), c.cfg.Timeout)
+		if now.Sub(a.started) < c.cfg.Timeout {
+			continue
+		}
+		switch {
+		case a.phase == claiming:
+			c.fail(a, fmt.Errorf("claim a number: %w", context.DeadlineExceeded), now)
+		case a.phase == acking:
+			c.fail(a, fmt.Errorf("%w: %d of %d after %s", ErrTimeout, len(a.acks)-a.waiting, len(a.acks), c.cfg.Timeout), now)
+		case a.impatient():
+			for _, r := range a.requests {
+				r.finish(nil, fmt.Errorf("checkpoint %d: %w within %s; it goes on being committed", a.id.Number, ErrNotProven, c.cfg.Timeout))
 			}
-			c.fail(a, err, now)
+			a.requests = nil
 		}
 	}
 }
@@ -138,9 +154,6 @@ func (c *Coordinator) onClaimed(a *attempt, n uint64, err error, now time.Time) 
 		return
 	}
 	a.phase = acking
-	for task, last := range c.finished {
-		c.record(a, c.index[task], last, true, now)
-	}
 	c.tasks.Trigger(Barrier{ID: a.id, Kind: a.Kind, Triggered: wall(a.started), Drained: a.Drained, Stop: a.Stop})
 	if a.waiting == 0 {
 		a.phase = ready
@@ -161,7 +174,7 @@ func (c *Coordinator) onAck(ack *Ack) {
 	at, known := c.index[ack.Task]
 	a := c.find(ack.Checkpoint)
 	if a == nil && ack.Checkpoint.Generation == c.cfg.Generation && slices.Contains(c.late, ack.Checkpoint.Number) {
-		// What it wrote is not referred to by anything, and goes with the next cleaning.
+		// What it wrote is not referred to by anything: Log.Abandon removes its state.
 		c.stats.update(func(s *Stats) { s.LateAcks++ })
 		return
 	}
@@ -171,42 +184,17 @@ func (c *Coordinator) onAck(ack *Ack) {
 			"checkpoint", ack.Checkpoint.Number, "task", ack.Task.Chain, "subtask", ack.Task.Subtask)
 		return
 	}
-	c.record(a, at, ack, false, time.Now())
+	a.acks[at] = ack
+	a.waiting--
+	c.stats.ack(a.entry, at, ack, time.Now())
 	if a.waiting == 0 {
 		a.phase = ready
 	}
 }
 
-func (c *Coordinator) record(a *attempt, at int, ack *Ack, finished bool, now time.Time) {
-	a.acks[at] = ack
-	a.waiting--
-	c.stats.ack(a.entry, at, ack, finished, now)
-}
-
 func (c *Coordinator) onDecline(task TaskID, n ID, err error) {
 	if a := c.find(n); a != nil && a.phase == acking {
 		c.fail(a, fmt.Errorf("task %s/%d: %w", task.Chain, task.Subtask, err), time.Now())
-	}
-}
-
-// onFinished counts the last state of a task for every checkpoint that the task
-// ended before. One whose barrier it had passed is left to its own
-// acknowledgement, which may still be on its way: the later state would not fit
-// to what the tasks behind it have saved.
-func (c *Coordinator) onFinished(last *Ack) {
-	at, known := c.index[last.Task]
-	if !known || c.finished[last.Task] != nil {
-		c.stats.update(func(s *Stats) { s.UnknownAcks++ })
-		return
-	}
-	c.finished[last.Task] = last
-	for _, a := range c.attempts {
-		if a.phase == acking && a.acks[at] == nil && a.id.Number > last.Checkpoint.Number {
-			c.record(a, at, last, true, time.Now())
-			if a.waiting == 0 {
-				a.phase = ready
-			}
-		}
 	}
 }
 
@@ -229,6 +217,7 @@ func (c *Coordinator) fail(a *attempt, err error, now time.Time) {
 	c.drop(a)
 	if a.phase != claiming {
 		c.tasks.Abandon(a.id)
+		c.abandonFiles(a.id.Number)
 	}
 	c.stats.end(a.entry, Failed, err, now)
 	c.slog.Warn("a checkpoint failed", "checkpoint", a.id.Number, "kind", a.Kind, "err", err)
@@ -242,7 +231,11 @@ func (c *Coordinator) fail(a *attempt, err error, now time.Time) {
 		}
 		r.finish(nil, err)
 	}
-	if a.Kind == Savepoint {
+	if a.Drained && a.Kind != Final && a.phase != claiming {
+		c.stop(fmt.Errorf("%w: %w", ErrDrained, err))
+		return
+	}
+	if a.leads() {
 		return // it was asked for, fails towards who asked, and the job runs on
 	}
 	c.failures++
@@ -250,6 +243,20 @@ func (c *Coordinator) fail(a *attempt, err error, now time.Time) {
 	if t := c.cfg.TolerableFailures; t >= 0 && c.failures > t {
 		c.stop(fmt.Errorf("%w: %d, of which %d are tolerable; the last: %w", ErrTooManyFailures, c.failures, t, err))
 	}
+}
+
+// abandonFiles removes the state of a failed attempt beside the loop: a disk that is
+// full must not stay so until a later checkpoint is proven. What cannot be removed goes
+// with the cleaning after that.
+func (c *Coordinator) abandonFiles(n uint64) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	c.goBeside(func(ctx context.Context) {
+		if err := c.log.Abandon(ctx, n); err != nil && ctx.Err() == nil {
+			c.slog.Warn("cannot remove the state of a failed checkpoint now, it goes once a later one is proven", "checkpoint", n, "err", err)
+		}
+	})
 }
 
 // finalRetry is the time until a failed final checkpoint is tried again.

@@ -21,6 +21,9 @@ type Request struct {
 	// AcceptDuplicates takes an older checkpoint also where what came after it has
 	// been published.
 	AcceptDuplicates bool
+	// Claim makes what the path names the new job's own: it is removed once the job's
+	// own checkpoints have taken its place. It does nothing where From is no path.
+	Claim bool
 	// Behind says why restoring a checkpoint would publish something twice, empty
 	// where it would not. It is asked before an older checkpoint takes the place of a
 	// newer one that cannot be read; nil means that no sink is exactly once.
@@ -48,6 +51,7 @@ type Restore struct {
 	Acknowledged []string
 	Foreign      bool // of another pipeline or another storage
 	Committed    bool // every commit of it was proven
+	Claimed      bool // it becomes the job's own
 	// Skipped are the newer checkpoints that were not taken, and why.
 	Skipped []Skipped
 }
@@ -65,6 +69,7 @@ func (r *Restore) Owner() Owner {
 	if r.Meta != nil {
 		id := r.Meta.ID()
 		o.RestoredPath, o.RestoredJob, o.Restored, o.Foreign = r.Path, r.Meta.Job, &id, r.Foreign
+		o.Claimed = r.Claimed
 	}
 	return o
 }
@@ -89,8 +94,17 @@ func (s *Store) Check(ctx context.Context, sv *Survey, req Request) error {
 	case "":
 		return s.checkByItself(sv)
 	}
-	_, err := s.byHand(ctx, sv, req.From)
+	_, err := s.asked(ctx, sv, req)
 	return err
+}
+
+// asked is what the user's path names.
+func (s *Store) asked(ctx context.Context, sv *Survey, req Request) (*candidate, error) {
+	c, err := s.byHand(ctx, sv, req.From)
+	if err == nil && req.Claim {
+		err = s.checkClaim(c, req.From)
+	}
+	return c, err
 }
 
 // Choose decides what a start goes on from and verifies every byte of it. The survey
@@ -113,7 +127,7 @@ func (s *Store) choose(ctx context.Context, sv *Survey, req Request) (*Restore, 
 		}
 		return s.byItself(ctx, sv, req)
 	}
-	c, err := s.byHand(ctx, sv, req.From)
+	c, err := s.asked(ctx, sv, req)
 	if err != nil {
 		return nil, err
 	}
@@ -122,6 +136,7 @@ func (s *Store) choose(ctx context.Context, sv *Survey, req Request) (*Restore, 
 	}
 	r := c.restore()
 	r.Job, r.NewJob, r.NextNumber, r.ChosenBy = NewJobID(), true, r.Meta.Number+1, ByUser
+	r.Claimed = req.Claim
 	return r, nil
 }
 
@@ -358,6 +373,7 @@ type candidate struct {
 	meta      *Metadata
 	committed bool
 	foreign   bool
+	savepoint bool
 	err       error // why it cannot be
 }
 
@@ -380,7 +396,7 @@ func (c *candidate) verify(ctx context.Context) error {
 
 func (c *candidate) restore() *Restore {
 	m := *c.meta
-	if c.foreign || m.Kind == Savepoint {
+	if c.foreign {
 		m.Committables = nil
 	}
 	return &Restore{Meta: &m, Path: c.path, Files: c.files(), Foreign: c.foreign, Committed: c.committed}

@@ -218,6 +218,7 @@ func (c *Coordinator) onPublished(a *attempt, m *Metadata, err error, written, n
 	c.forget(m)
 	c.cleaner.behind++
 	c.cleaner.proven = a.id.Number
+	c.cleaner.unremembered = append(c.cleaner.unremembered, a.entry)
 	c.stats.update(func(s *Stats) { s.Cleaning = c.cleaner.behind })
 	c.warnSlow(now.Sub(a.started), a.id.Number)
 	c.slog.Debug("checkpoint proven", "checkpoint", a.id.Number, "kind", a.Kind, "took", now.Sub(a.started))
@@ -237,8 +238,7 @@ func (c *Coordinator) warnSlow(took time.Duration, n uint64) {
 }
 
 // forget keeps what m lists, and is proven, out of later checkpoints. Sinks stop listing it when
-// they are told of the proof; attempts triggered before that and the last states
-// of finished tasks still do.
+// they are told of the proof; attempts triggered before that still do.
 func (c *Coordinator) forget(m *Metadata) {
 	oldest := c.next
 	if len(c.attempts) > 0 {
@@ -249,21 +249,14 @@ func (c *Coordinator) forget(m *Metadata) {
 			delete(c.published, k)
 		}
 	}
-	gone := map[string]bool{}
-	for i := range m.Committables {
-		k := committableKey(&m.Committables[i])
-		gone[k] = true
-		if len(c.attempts) > 0 {
-			if c.published == nil {
-				c.published = map[string]uint64{}
-			}
-			c.published[k] = c.next - 1
-		}
+	if len(c.attempts) == 0 {
+		return
 	}
-	for _, last := range c.finished {
-		last.Committables = slices.DeleteFunc(slices.Clone(last.Committables), func(k connectors.Committable) bool {
-			return gone[committableKey(&k)]
-		})
+	for i := range m.Committables {
+		if c.published == nil {
+			c.published = map[string]uint64{}
+		}
+		c.published[committableKey(&m.Committables[i])] = c.next - 1
 	}
 }
 
@@ -273,6 +266,8 @@ type cleaner struct {
 	behind    int      // proven checkpoints that no pass has been made for
 	proven    uint64   // the last proven number
 	abandoned []uint64 // numbers given up, whose files may go once a later one is proven
+	// unremembered are proven ones whose statistics are not kept yet.
+	unremembered []*tracked
 }
 
 // maxAbandoned bounds the numbers remembered for Log.Abort. What is beyond is left
@@ -297,7 +292,10 @@ func (c *Coordinator) startCleaning() {
 	covered := k.behind
 	var gone []uint64
 	gone, k.abandoned = split(k.abandoned, k.proven)
+	proven := k.unremembered
+	k.unremembered = nil
 	c.goBeside(func(ctx context.Context) {
+		c.remember(ctx, proven)
 		var errs []error
 		var left []uint64
 		for _, n := range gone {
@@ -311,6 +309,22 @@ func (c *Coordinator) startCleaning() {
 		}
 		c.post(func() { c.onCleaned(covered, left, errors.Join(errs...)) })
 	})
+}
+
+// rememberWithin bounds how long statistics may hold up what comes after them.
+const rememberWithin = 5 * time.Second
+
+// remember keeps the statistics of proven checkpoints with them, also when the run has
+// just ended. Nothing depends on them: what cannot be written is left out.
+func (c *Coordinator) remember(ctx context.Context, proven []*tracked) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rememberWithin)
+	defer cancel()
+	for _, e := range proven {
+		list := c.stats.upTo(e)
+		if err := c.log.Remember(ctx, list[0].ID.Number, list); err != nil {
+			c.slog.Warn("the statistics of a checkpoint are not kept", "checkpoint", list[0].ID.Number, "err", err)
+		}
+	}
 }
 
 // split divides numbers into those below n and the others.
@@ -364,5 +378,6 @@ func (c *Coordinator) WriteInitial(ctx context.Context, operators []Operator) (*
 		return nil, fmt.Errorf("write the first checkpoint, %d: %w", n, err)
 	}
 	c.stats.end(entry, Completed, nil, time.Now())
+	c.cleaner.unremembered = append(c.cleaner.unremembered, entry)
 	return m, nil
 }

@@ -33,6 +33,12 @@ type Log interface {
 	// to. It is called once a later checkpoint is proven: until then sinks may still
 	// hand over what n prepared.
 	Abort(ctx context.Context, n uint64) error
+	// Abandon removes the state files of the failed attempt n, also those that are still
+	// being written: nothing refers to them any more, unlike to what sinks prepared.
+	Abandon(ctx context.Context, n uint64) error
+	// Remember keeps what was measured of checkpoint n, which is proven, the first of
+	// list, and of those before it.
+	Remember(ctx context.Context, n uint64, list []AttemptStats) error
 }
 
 // Tasks is the running pipeline, as the coordinator sees it.
@@ -97,6 +103,9 @@ type Config struct {
 	// TolerableFailures in a row are survived; -1 for any number.
 	TolerableFailures int
 	History           int // checkpoints that Stats remembers; 0 means 50
+	// Past are the job's checkpoints before this run, the newest first, as Job.Past or
+	// the Stats of the run before say. Stats goes on from them.
+	Past []AttemptStats
 
 	// Failpoint is called with a name of Failpoints; nil outside of tests.
 	Failpoint func(name string)
@@ -122,6 +131,12 @@ var (
 	ErrStopped = errors.New("checkpoints have stopped")
 	// ErrTimeout is why a checkpoint failed that was not acknowledged in time.
 	ErrTimeout = errors.New("not acknowledged by all tasks in time")
+	// ErrNotProven is why a savepoint or a stop failed whose checkpoint was acknowledged
+	// and not published in time.
+	ErrNotProven = errors.New("acknowledged by all tasks, its commits are not proven")
+	// ErrDrained ends Run when a checkpoint failed whose barrier came behind the end of
+	// event time. A restart goes back to before that.
+	ErrDrained = errors.New("event time was driven to its end for a checkpoint that failed")
 
 	errQueueFull = errors.New("too many checkpoints are asked for already")
 	errSubsumed  = errors.New("a later checkpoint completed first")
@@ -130,7 +145,8 @@ var (
 // Coordinator takes the checkpoints of one run of a pipeline. It knows ids,
 // acknowledgements and handles, and no operator. One goroutine, that of Run, owns
 // all of its state; everything that may take time runs beside it and reports
-// back: at most one claim, one completion and one cleaning at a time.
+// back: at most one claim, one completion and one cleaning at a time, and the removal
+// of what failed attempts left.
 type Coordinator struct {
 	cfg   Config
 	log   Log
@@ -154,7 +170,6 @@ type Coordinator struct {
 	attempts   []*attempt // in flight, numbers rising
 	claiming   bool
 	completing *attempt
-	finished   map[TaskID]*Ack
 	failures   int      // in a row
 	late       []uint64 // the last failed and subsumed numbers
 	// published is what was proven while attempts were in flight that may list it
@@ -188,13 +203,12 @@ func NewCoordinator(cfg Config, log Log, tasks Tasks, logger *slog.Logger) *Coor
 	}
 	c := &Coordinator{
 		cfg: cfg, log: log, tasks: tasks, slog: logger,
-		stats:    newTracker(cfg.Tasks, cfg.History),
-		index:    map[TaskID]int{},
-		wake:     make(chan struct{}, 1),
-		done:     make(chan struct{}),
-		next:     cfg.First,
-		finished: map[TaskID]*Ack{},
-		decider:  decider{interval: cfg.Interval, minPause: cfg.MinPause, maxConcurrent: cfg.MaxConcurrent},
+		stats:   newTracker(cfg.Tasks, cfg.History, settled(cfg.Past, cfg.Restored)),
+		index:   map[TaskID]int{},
+		wake:    make(chan struct{}, 1),
+		done:    make(chan struct{}),
+		next:    cfg.First,
+		decider: decider{interval: cfg.Interval, minPause: cfg.MinPause, maxConcurrent: cfg.MaxConcurrent},
 	}
 	for i, t := range cfg.Tasks {
 		c.index[t] = i
@@ -209,6 +223,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	beside, cancel := context.WithCancel(ctx)
 	c.ctx = beside
 	c.decider.start(time.Now())
+	if c.cfg.Restored != nil {
+		c.cleaner.behind = 1 // what the run before has left
+	}
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for c.fatal == nil && ctx.Err() == nil {
@@ -231,6 +248,9 @@ func (c *Coordinator) Run(ctx context.Context) error {
 	cancel()
 	c.beside.Wait()
 	c.drain() // a proof that has just come still reaches who waits for it
+	if !isFenced(c.fatal) {
+		c.remember(ctx, c.cleaner.unremembered)
+	}
 	c.cause = c.fatal
 	if c.cause == nil {
 		c.cause = context.Cause(ctx)
@@ -246,11 +266,6 @@ func (c *Coordinator) Ack(a Ack) { c.post(func() { c.onAck(&a) }) }
 func (c *Coordinator) Decline(task TaskID, n ID, err error) {
 	c.post(func() { c.onDecline(task, n, err) })
 }
-
-// Finished hands over the last state of a task that has ended. It counts as the
-// acknowledgement of every checkpoint after last.Checkpoint, the last one whose
-// barrier the task has passed; those up to it still need their own. It never blocks.
-func (c *Coordinator) Finished(last Ack) { c.post(func() { c.onFinished(&last) }) }
 
 // Trigger takes a checkpoint now and returns it once every commit is proven. It
 // waits for its turn by the number of concurrent ones, not for the interval. A

@@ -21,14 +21,18 @@ func (j *Job) Copy(ctx context.Context, n uint64, r *Restore) ([]Operator, error
 	if r.Meta == nil {
 		return nil, nil
 	}
-	to := j.Files(n)
-	files := r.Meta.Files()
+	return copyOperators(ctx, r.Files, j.Files(n), r.Meta)
+}
+
+// copyOperators copies the files of m and returns its operators with what they are called now.
+func copyOperators(ctx context.Context, from, to connectors.CheckpointFiles, m *Metadata) ([]Operator, error) {
+	files := m.Files()
 	made := make([]connectors.StateFile, len(files))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(copiesAtOnce)
 	for i, f := range files {
 		g.Go(func() (err error) {
-			made[i], err = copyFile(gctx, r.Files, to, f)
+			made[i], err = copyFile(gctx, from, to, f)
 			return err
 		})
 	}
@@ -39,7 +43,7 @@ func (j *Job) Copy(ctx context.Context, n uint64, r *Restore) ([]Operator, error
 	for i, f := range files {
 		copied[f.Path] = made[i]
 	}
-	ops := slices.Clone(r.Meta.Operators)
+	ops := slices.Clone(m.Operators)
 	for i := range ops {
 		ops[i].redirect(copied)
 	}

@@ -15,8 +15,8 @@ import (
 // crash is what a failpoint panics with to end a process where it stands.
 type crash struct{ point string }
 
-// life is a whole run of a pipeline: a start, two checkpoints, the end.
-func life(ctx context.Context, s *checkpoint.Store) (done uint64, err error) {
+// life is a whole run of a pipeline: a start, two checkpoints with a savepoint of each, the end.
+func life(ctx context.Context, s *checkpoint.Store, savepoints string) (done uint64, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			if _, ok := r.(crash); !ok {
@@ -38,6 +38,9 @@ func life(ctx context.Context, s *checkpoint.Store) (done uint64, err error) {
 		if err := p.commit(ctx, n); err != nil {
 			return done, err
 		}
+		if _, err := p.savepoint(ctx, n, savepoints); err != nil {
+			return done, err
+		}
 	}
 	return done, p.job.End(ctx, checkpoint.Ended{How: checkpoint.Finished})
 }
@@ -55,13 +58,15 @@ func TestACrashAtEveryDurableStepLeavesSomethingToGoOnFrom(t *testing.T) {
 						}
 					}
 				}})
-				done, err := life(t.Context(), s)
+				savepoints := t.TempDir()
+				done, err := life(t.Context(), s, savepoints)
 				if hits == 0 {
 					t.Fatal("the step was not reached")
 				}
 				if err == nil && hits >= nth {
 					t.Fatal("it did not crash")
 				}
+				wantWhole(t, savepoints)
 				f.Crash()
 				quiet := newStore(t, f, checkpoint.StoreOptions{})
 				ended := slices.Contains([]string{"after-ended-file"}, point) && nth == 1 || err == nil

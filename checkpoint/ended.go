@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 )
 
@@ -102,4 +103,40 @@ func (j *Job) writeEnded(ctx context.Context, data []byte) error {
 		return fmt.Errorf("replace %s: %w", name, err)
 	}
 	return j.store.write(ctx, name, data)
+}
+
+// Discard removes all checkpoints of the job, which is recorded as ended, after a look
+// for a newer owner. The record of the end and those of the owners stay, so that the
+// next start can say what happened. It can be repeated.
+func (j *Job) Discard(ctx context.Context) error {
+	var e Ended
+	if err := readRecord(ctx, j.store.fs, j.store.in(j.id, endedName), &e); err != nil {
+		return fmt.Errorf("discard the checkpoints of job %s, which must have ended: %w", j.id, err)
+	}
+	j.mu.Lock()
+	pinned := len(j.pins)
+	j.mu.Unlock()
+	if pinned > 0 {
+		return fmt.Errorf("discard the checkpoints of job %s: %d of them are being copied", j.id, pinned)
+	}
+	dirs, err := j.store.fs.Dirs(ctx, j.store.in(j.id))
+	if err != nil {
+		return fmt.Errorf("list checkpoints of job %s: %w", j.id, err)
+	}
+	if err := j.CheckOwner(ctx); err != nil {
+		return err
+	}
+	var numbers []uint64
+	for _, d := range dirs {
+		if n, ok := parseChk(d); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers) // the newest is whole until the last
+	for _, n := range numbers {
+		if err := j.remove(ctx, n); err != nil {
+			return err
+		}
+	}
+	return j.store.sweepShared(ctx, j.id, func(_ string, id ID) bool { return id.Generation <= j.generation })
 }

@@ -34,18 +34,30 @@ type files struct {
 	fs  storage.FS
 	dir string
 	id  ID // of the checkpoint being taken; zero for one that is only read
+	// inside says that files go into the folder itself and not into the shared one.
+	inside bool
+	// state notes what is written, for the state of steps; nil for all else.
+	state *stateFiles
 }
 
-// Create starts a file in the shared folder of the checkpoint's job. Its name
-// ends in 16 random hex digits.
+// Create starts a file in the shared folder of the checkpoint's job, or in that of a
+// savepoint. Its name ends in 16 random hex digits.
 func (f *files) Create(ctx context.Context) (connectors.StateWriter, error) {
 	if f.id == (ID{}) {
 		return nil, errors.New("create a state file: the restored checkpoint is only read")
 	}
 	var unique [8]byte
 	_, _ = rand.Read(unique[:]) // never fails
-	rel := path.Join("..", sharedDir, sharedName(f.id, hex.EncodeToString(unique[:])))
+	rel := sharedName(f.id, hex.EncodeToString(unique[:]))
+	if !f.inside {
+		rel = path.Join("..", sharedDir, rel)
+	}
 	name := path.Join(f.dir, rel)
+	if f.state != nil {
+		if err := f.state.add(name); err != nil {
+			return nil, fmt.Errorf("create %s: %w", name, err)
+		}
+	}
 	w, err := f.fs.Create(ctx, name)
 	if err != nil {
 		return nil, fmt.Errorf("create %s: %w", name, err)
@@ -160,8 +172,17 @@ func (w *stateWriter) Write(p []byte) (int, error) {
 }
 
 // Close makes the file durable. Where the outcome is unknown, reading the file
-// back decides.
+// back decides. That of an attempt that has failed meanwhile is removed again.
 func (w *stateWriter) Close() (connectors.StateFile, error) {
+	f, err := w.close()
+	if err != nil || w.files.state == nil || !w.files.state.abandoned() {
+		return f, err
+	}
+	err = errors.Join(errAbandoned, w.files.fs.Remove(context.WithoutCancel(w.ctx), w.name))
+	return connectors.StateFile{}, fmt.Errorf("close %s: %w", w.name, err)
+}
+
+func (w *stateWriter) close() (connectors.StateFile, error) {
 	f := connectors.StateFile{Path: w.rel, Size: w.n, Checksum: formatChecksum(w.sum)}
 	err := w.w.Close()
 	if err == nil {

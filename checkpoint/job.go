@@ -22,13 +22,20 @@ type Job struct {
 	proven  uint64          // the highest number that it has marked
 	known   map[uint64]*chk // what Retain knows of the job's complete checkpoints
 	owners  Lineage         // read by the first Retain
+	pins    map[uint64]int  // numbers that stay, by how often they are pinned
+	left    map[uint64]bool // owners whose claims this process cannot settle
+	writing map[uint64]*stateFiles
+	unsure  map[uint64]bool // whether their metadata is there is not known
 }
 
 var _ Log = (*Job)(nil)
 
 // Job makes the handle of the owner of generation g on a job, after WriteOwner.
 func (s *Store) Job(id string, g uint64) *Job {
-	return &Job{store: s, id: id, generation: g, claimed: map[uint64]bool{}, known: map[uint64]*chk{}}
+	return &Job{
+		store: s, id: id, generation: g, claimed: map[uint64]bool{}, known: map[uint64]*chk{}, pins: map[uint64]int{},
+		writing: map[uint64]*stateFiles{}, unsure: map[uint64]bool{}, left: map[uint64]bool{},
+	}
 }
 
 // ID is the job's id.
@@ -85,9 +92,15 @@ func (j *Job) Complete(ctx context.Context, m *Metadata) error {
 	if err != nil {
 		return connectors.Permanent(fmt.Errorf("%w: %w", ErrNotWritten, err))
 	}
+	j.mu.Lock()
+	j.unsure[m.Number] = true
+	j.mu.Unlock()
 	name := j.dir(m.Number) + "/" + metadataName
 	err = j.store.durable("metadata", func() error { return j.store.write(ctx, name, data) })
 	if errors.Is(err, fs.ErrExist) {
+		j.mu.Lock()
+		delete(j.unsure, m.Number)
+		j.mu.Unlock()
 		// Only the owner of the claim writes, so somebody broke in by hand.
 		return connectors.Permanent(fmt.Errorf("complete checkpoint %d: %w: %w", m.Number, ErrNotWritten, err))
 	}
@@ -96,7 +109,9 @@ func (j *Job) Complete(ctx context.Context, m *Metadata) error {
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.known[m.Number] = &chk{number: m.Number, complete: true, id: m.ID(), refs: sharedRefs(m)}
+	j.known[m.Number] = &chk{number: m.Number, complete: true, id: m.ID(), kind: m.Kind, refs: sharedRefs(m)}
+	delete(j.unsure, m.Number)
+	delete(j.writing, m.Number)
 	return nil
 }
 

@@ -48,9 +48,9 @@ func (k *oneTask) Trigger(b checkpoint.Barrier) {
 }
 
 func (k *oneTask) Commit(context.Context, *checkpoint.Metadata) error { return nil }
-func (k *oneTask) Abandon(checkpoint.ID) {}
+func (k *oneTask) Abandon(checkpoint.ID)                              {}
 
-func (k *oneTask) Completed(*checkpoint.Metadata)                     {}
+func (k *oneTask) Completed(*checkpoint.Metadata) {}
 
 // run starts a process on the store and its coordinator, which ends with the test.
 func run(t *testing.T, s *checkpoint.Store) (*oneTask, <-chan error) {

@@ -29,6 +29,8 @@ type Owner struct {
 	// Foreign says that the restored checkpoint is another pipeline's, or from another
 	// storage: its generation is none of this pipeline's.
 	Foreign bool `json:"foreign,omitempty"`
+	// Claimed says that the restored checkpoint belongs to the job and goes once it is subsumed.
+	Claimed bool `json:"claimed,omitempty"`
 	// Origin is the same in all owners of a pipeline's folder: the random name that
 	// the first of them gave it, so that what sinks hold can be told from that of
 	// another folder whose generations and numbers are the same.

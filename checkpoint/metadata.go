@@ -92,10 +92,8 @@ type TaskID struct {
 
 // Ack is what one task hands over for a checkpoint, with all files written.
 type Ack struct {
-	Task TaskID
-	// Checkpoint is the one that the barrier named. In Coordinator.Finished it is the
-	// last whose barrier the task has passed, zero where it has passed none.
-	Checkpoint   ID
+	Task         TaskID
+	Checkpoint   ID // that the barrier named
 	Operators    []OperatorState
 	Committables []connectors.Committable
 	// Timings of this task, for statistics.

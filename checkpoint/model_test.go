@@ -55,7 +55,6 @@ func (m *machine) actions() map[string]func(*rapid.T) {
 		"ack everything": func(*rapid.T) { m.p.ackAll(0) },
 		"ack the newest": func(*rapid.T) { m.p.ackAll(1) },
 		"decline":        m.decline,
-		"finish a task":  m.finish,
 		"trigger":        m.trigger,
 		"trigger again":  m.trigger,
 		"fault":          m.fault,
@@ -141,10 +140,6 @@ func (m *machine) decline(rt *rapid.T) {
 	m.p.c.Decline(TaskID{"chain", task}, id, errors.New("the task declines"))
 }
 
-func (m *machine) finish(rt *rapid.T) {
-	m.p.finish(rapid.IntRange(0, 2).Draw(rt, "task"), rapid.Float64Range(0, 1).Draw(rt, "seen"))
-}
-
 func (m *machine) trigger(rt *rapid.T) {
 	kind := rapid.SampledFrom([]Kind{Periodic, Periodic, Periodic, Savepoint, Final}).Draw(rt, "kind")
 	p := m.p
@@ -161,7 +156,7 @@ func (m *machine) hold(rt *rapid.T) {
 }
 
 func (m *machine) fault(rt *rapid.T) {
-	op := rapid.SampledFrom([]string{"claim", "complete", "owner", "commit", "proven", "retain", "abort"}).Draw(rt, "op")
+	op := rapid.SampledFrom([]string{"claim", "complete", "owner", "commit", "proven", "retain", "abort", "abandon", "remember"}).Draw(rt, "op")
 	modes := []fault{{err: errDown}, {err: errDown, late: true}}
 	switch op {
 	case "complete":

@@ -11,13 +11,15 @@ import (
 
 // Names on storage, below the folder of the pipeline and that of the job.
 const (
-	metadataName  = "_metadata"
-	committedName = "_committed"
-	claimName     = "claim"
-	endedName     = "ended.json"
-	sharedDir     = "shared"
-	ownerPrefix   = "owner-"
-	chkPrefix     = "chk-"
+	metadataName   = "_metadata"
+	committedName  = "_committed"
+	statisticsName = "_statistics"
+	claimName      = "claim"
+	endedName      = "ended.json"
+	sharedDir      = "shared"
+	ownerPrefix    = "owner-"
+	chkPrefix      = "chk-"
+	savePrefix     = "savepoint-"
 )
 
 // CheckPipeline reports why name cannot name a pipeline: it must be a DNS label,
@@ -101,6 +103,16 @@ func parseShared(name string) (ID, bool) {
 	generation, gok := number(g)
 	num, nok := number(n)
 	return ID{Generation: generation, Number: num}, gok && nok && unique != "" && isHex(unique)
+}
+
+// savepointName is the folder of a savepoint: it shows the job's first six digits, and
+// unique, which is random, keeps it apart from all others.
+func savepointName(job, unique string) string { return savePrefix + job[:6] + "-" + unique }
+
+func isSavepointName(name string) bool {
+	rest, ok := strings.CutPrefix(name, savePrefix)
+	job, unique, _ := strings.Cut(rest, "-")
+	return ok && len(job) == 6 && isHex(job) && len(unique) == 12 && isHex(unique)
 }
 
 // checkFilePath allows a file below the metadata's folder, and one directly in the

@@ -84,42 +84,6 @@ func TestCheckpointBehindASavepointWaitsForItToFail(t *testing.T) {
 	})
 }
 
-func TestFinishedTasksTakePartWithTheirLastState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{Tasks: taskIDs(2), MaxConcurrent: 2})
-		r.ack = false
-		r.start()
-		defer r.stop()
-		r.trigger(t.Context(), Periodic)
-		r.trigger(t.Context(), Periodic)
-		last := sinkAck(0, r.id(1), committable("sink", 7, 2, false))
-		last.Operators = []OperatorState{{UID: "sink", State: &SubtaskState{State: []byte(`"last"`)}}}
-		// Barrier 1 is passed and its acknowledgement still on its way, barrier 2 was not seen.
-		r.c.Finished(last)
-		r.acks(1, 1)
-		r.acks(2, 1)
-		if r.happened("complete") == "complete 1" {
-			t.Fatal("the last state of a task stands for a barrier that it had passed before")
-		}
-		got := r.trigger(t.Context(), Periodic)
-		r.acks(3, 1)
-		r.wantHistory("1 subsumed, 2 completed, 3 completed")
-		if n := len(r.metas[0].Committables); n != 1 {
-			t.Errorf("checkpoint 2 lists %d committables of the finished task, want 1", n)
-		}
-		if n := len(got.meta.Committables); n != 0 {
-			t.Errorf("checkpoint 3 lists %d committables again that 2 has published", n)
-		}
-		if n := len(got.meta.Operators); n != 1 {
-			t.Errorf("checkpoint 3 has %d operators, want the finished task's", n)
-		}
-		r.c.Finished(Ack{Task: TaskID{"chain", 1}})
-		if end := r.trigger(t.Context(), Final); end.err != nil || end.meta == nil {
-			t.Errorf("a final checkpoint without running tasks returned %v", end.err)
-		}
-	})
-}
-
 func TestPublishedCommittablesAreNotListedByAnOverlappingCheckpoint(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{Tasks: taskIDs(1), MaxConcurrent: 3})

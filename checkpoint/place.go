@@ -23,13 +23,11 @@ func (s *Store) byHand(ctx context.Context, sv *Survey, from string) (*candidate
 		return nil, connectors.Permanent(fmt.Errorf("restore %s: %w", from, err))
 	}
 	folder(u)
-	own, name := s.within(u)
-	at := place{fs: s.fs, dir: name}
-	if !own {
-		if at, err = outside(u); err != nil {
-			return nil, connectors.Permanent(fmt.Errorf("restore %s: %w", from, err))
-		}
+	at, own, err := s.placeOf(u)
+	if err != nil {
+		return nil, connectors.Permanent(fmt.Errorf("restore %s: %w", from, err))
 	}
+	name := at.dir
 	m, err := readMetadata(ctx, at.fs, at.dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, noMetadata(ctx, at, "restore "+from, err)
@@ -42,21 +40,22 @@ func (s *Store) byHand(ctx context.Context, sv *Survey, from string) (*candidate
 		return nil, fmt.Errorf("restore %s: %w", from, err)
 	}
 	c := &candidate{place: at, path: u.String(), number: m.Number, meta: m, committed: committed}
-	if job := path.Base(path.Dir(name)); own && m.Kind != Savepoint && path.Dir(path.Dir(name)) == s.pipeline && isJobID(job) {
+	inPlace := own && name == s.in(m.Job, chkName(m.Number))
+	c.savepoint = !inPlace && m.selfContained()
+	if job := path.Base(path.Dir(name)); own && !c.savepoint && path.Dir(path.Dir(name)) == s.pipeline && isJobID(job) {
 		if err := s.belongs(m, job, m.Number, name); err != nil {
 			return nil, refuseDamaged(from, err)
 		}
 	}
 	// A generation that nobody has taken here was counted on another storage.
-	c.foreign = m.Pipeline != s.pipeline || m.Generation > sv.Highest ||
-		m.Kind != Savepoint && (!own || name != s.in(m.Job, chkName(m.Number)))
+	c.foreign = m.Pipeline != s.pipeline || m.Generation > sv.Highest || !c.savepoint && !inPlace
 	return c, s.checkByHand(sv, c, from)
 }
 
 // checkByHand refuses a checkpoint whose commits are not proven where this pipeline
 // may not finish them.
 func (s *Store) checkByHand(sv *Survey, c *candidate, from string) error {
-	if c.committed || c.meta.Kind == Savepoint {
+	if c.committed || c.savepoint {
 		return nil
 	}
 	if c.foreign {

@@ -14,6 +14,7 @@ import (
 type chk struct {
 	number    uint64
 	id        ID
+	kind      Kind
 	complete  bool
 	committed bool
 	orphan    bool
@@ -33,7 +34,7 @@ func sharedRefs(m *Metadata) map[string]bool {
 
 // Retain removes what nobody needs any more. It keeps the newest complete
 // checkpoints, as many as are retained, the newest proven one and everything above it,
-// with the files they refer to. The rest below the newest proven number goes:
+// with the files they refer to, and pinned ones. The rest below the newest proven number goes:
 // subsumed checkpoints, failed attempts, what a crash left. Before this process has
 // proven a checkpoint nothing does. What could not be removed is found again by the next call.
 func (j *Job) Retain(ctx context.Context) error {
@@ -51,6 +52,7 @@ func (j *Job) Retain(ctx context.Context) error {
 	if err := j.CheckOwner(ctx); err != nil {
 		return err
 	}
+	j.forgetWriting(proven)
 	var errs []error
 	for _, n := range dirs {
 		if n < proven && !slices.ContainsFunc(keep, func(c *chk) bool { return c.number == n }) {
@@ -58,7 +60,7 @@ func (j *Job) Retain(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, j.sweep(ctx, keep, proven, func(ID) bool { return true }))
-	errs = append(errs, j.removeOwners(ctx, keep))
+	errs = append(errs, j.settleClaims(ctx, keep), j.removeOwners(ctx, keep))
 	return errors.Join(errs...)
 }
 
@@ -123,7 +125,7 @@ func (j *Job) learn(ctx context.Context, n uint64) error {
 	}
 	c := &chk{number: n, complete: found.Complete, committed: found.Committed}
 	if found.Meta != nil {
-		c.id, c.refs = found.Meta.ID(), sharedRefs(found.Meta)
+		c.id, c.kind, c.refs = found.Meta.ID(), found.Meta.Kind, sharedRefs(found.Meta)
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -167,7 +169,7 @@ func (j *Job) kept(proven uint64) []*chk {
 	var keep []*chk
 	whole := 0
 	for _, c := range all {
-		if whole < j.store.opts.Retained || c.number >= proven {
+		if whole < j.store.opts.Retained || c.number >= proven || j.pins[c.number] > 0 {
 			keep = append(keep, c)
 		}
 		// One that cannot be read does not take the place of one that can.
@@ -178,13 +180,9 @@ func (j *Job) kept(proven uint64) []*chk {
 	return keep
 }
 
-// remove drops a checkpoint's folder, its metadata first: what a crash leaves is
-// garbage and no checkpoint with holes.
+// remove drops a checkpoint's folder.
 func (j *Job) remove(ctx context.Context, n uint64) error {
-	if err := j.store.fs.Remove(ctx, j.dir(n)+"/"+metadataName); err != nil {
-		return fmt.Errorf("remove checkpoint %d: %w", n, err)
-	}
-	if err := j.store.fs.RemoveAll(ctx, j.dir(n)); err != nil {
+	if err := dropFolder(ctx, j.store.fs, j.dir(n)); err != nil {
 		return fmt.Errorf("remove checkpoint %d: %w", n, err)
 	}
 	j.mu.Lock()
@@ -206,24 +204,30 @@ func (j *Job) sweep(ctx context.Context, keep []*chk, proven uint64, match func(
 			refs[name] = true
 		}
 	}
-	dir := j.store.in(j.id, sharedDir)
-	infos, err := j.store.fs.Files(ctx, dir)
+	return j.store.sweepShared(ctx, j.id, func(name string, id ID) bool {
+		over := id.Generation < j.generation || id.Generation == j.generation && id.Number <= proven
+		return over && match(id) && !refs[name]
+	})
+}
+
+// sweepShared removes those of a job's shared files that match, of what this program wrote.
+func (s *Store) sweepShared(ctx context.Context, job string, match func(name string, id ID) bool) error {
+	dir := s.in(job, sharedDir)
+	infos, err := s.fs.Files(ctx, dir)
 	if err != nil {
 		return fmt.Errorf("list %s: %w", dir, err)
 	}
 	var gone []string
 	for _, info := range infos {
 		base := path.Base(info.Name)
-		id, ok := parseShared(base)
-		over := id.Generation < j.generation || id.Generation == j.generation && id.Number <= proven
-		if ok && over && match(id) && !refs[base] {
+		if id, ok := parseShared(base); ok && match(base, id) {
 			gone = append(gone, info.Name)
 		}
 	}
 	if len(gone) == 0 {
 		return nil
 	}
-	if err := j.store.fs.Remove(ctx, gone...); err != nil {
+	if err := s.fs.Remove(ctx, gone...); err != nil {
 		return fmt.Errorf("remove %d files of %s: %w", len(gone), dir, err)
 	}
 	return nil
@@ -242,8 +246,8 @@ func (j *Job) removeOwners(ctx context.Context, keep []*chk) error {
 	}
 	j.mu.Lock()
 	var old []uint64
-	for g := range j.owners {
-		if g < oldest {
+	for g, o := range j.owners {
+		if g < oldest && !j.claimOf(&o) {
 			old = append(old, g)
 		}
 	}

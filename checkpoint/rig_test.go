@@ -32,6 +32,9 @@ type rig struct {
 	journal  []string
 	barriers []Barrier
 	metas    []*Metadata
+	// abandoned are the numbers whose state was removed, remembered the statistics that were kept.
+	abandoned  []uint64
+	remembered [][]AttemptStats
 
 	cancel context.CancelFunc
 	result chan error
@@ -224,6 +227,20 @@ func (l rigLog) Proven(ctx context.Context, n uint64) error {
 func (l rigLog) Retain(ctx context.Context) error { return l.r.call(ctx, "retain", 0) }
 func (l rigLog) Abort(ctx context.Context, n uint64) error {
 	return l.r.call(ctx, "abort", n)
+}
+
+func (l rigLog) Abandon(_ context.Context, n uint64) error {
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	l.r.abandoned = append(l.r.abandoned, n)
+	return nil
+}
+
+func (l rigLog) Remember(_ context.Context, n uint64, list []AttemptStats) error {
+	l.r.mu.Lock()
+	defer l.r.mu.Unlock()
+	l.r.remembered = append(l.r.remembered, list)
+	return nil
 }
 
 type rigTasks struct{ r *rig }

@@ -18,7 +18,8 @@ const (
 	Subsumed   Status = "subsumed" // a later one completed first and holds all of it
 )
 
-// Stats is what is shown of a pipeline's checkpoints since its tasks started.
+// Stats is what is shown of a pipeline's checkpoints. It counts those since its tasks
+// started; History and Last go further back.
 type Stats struct {
 	Triggered uint64 `json:"triggered"`
 	Completed uint64 `json:"completed"`
@@ -63,8 +64,6 @@ type AttemptStats struct {
 type TaskStats struct {
 	Task  TaskID `json:"task"`
 	Acked bool   `json:"acked"`
-	// Finished says that the task had ended before, and its last state counts.
-	Finished bool `json:"finished,omitempty"`
 	// Latency is from the trigger to the acknowledgement.
 	Latency    time.Duration `json:"latency"`
 	StartDelay time.Duration `json:"start_delay"`
@@ -94,7 +93,18 @@ type tracked struct {
 	size    size
 }
 
-func newTracker(tasks []TaskID, keep int) *tracker { return &tracker{tasks: tasks, keep: keep} }
+// newTracker makes a tracker that goes on from past, the newest first.
+func newTracker(tasks []TaskID, keep int, past []AttemptStats) *tracker {
+	t := &tracker{tasks: tasks, keep: keep}
+	for _, p := range slices.Backward(past[:min(len(past), keep)]) {
+		e := &tracked{AttemptStats: p}
+		t.history = append(t.history, e)
+		if p.Status == Completed {
+			t.stats.Last = &e.AttemptStats
+		}
+	}
+	return t
+}
 
 // update changes the counters.
 func (t *tracker) update(f func(*Stats)) {
@@ -133,7 +143,7 @@ func (t *tracker) change(e *tracked, f func(*AttemptStats)) {
 }
 
 // ack notes what the task at index i handed over.
-func (t *tracker) ack(e *tracked, i int, a *Ack, finished bool, now time.Time) {
+func (t *tracker) ack(e *tracked, i int, a *Ack, now time.Time) {
 	var s size
 	s.add(a)
 	full, _ := s.total(nil)
@@ -142,10 +152,9 @@ func (t *tracker) ack(e *tracked, i int, a *Ack, finished bool, now time.Time) {
 	e.size.add(a)
 	e.Acked++
 	e.Size, e.NewSize = e.size.total(t.files)
-	e.Tasks[i] = TaskStats{Task: a.Task, Acked: true, Finished: finished, Latency: now.Sub(e.started), Size: full}
-	if !finished {
-		e.Tasks[i].StartDelay, e.Tasks[i].Alignment = a.StartDelay, a.Alignment
-		e.Tasks[i].Sync, e.Tasks[i].Async, e.Tasks[i].Buffered = a.Sync, a.Async, a.Buffered
+	e.Tasks[i] = TaskStats{
+		Task: a.Task, Acked: true, Latency: now.Sub(e.started), Size: full,
+		StartDelay: a.StartDelay, Alignment: a.Alignment, Sync: a.Sync, Async: a.Async, Buffered: a.Buffered,
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"path"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -31,6 +30,7 @@ var StoreFailpoints = []string{
 	"before-claim-file", "after-claim-file", "before-metadata-file", "after-metadata-file",
 	"before-committed-file", "after-committed-file", "before-owner-file", "after-owner-file",
 	"before-owner-json-file", "after-owner-json-file", "before-ended-file", "after-ended-file",
+	"before-savepoint-file", "after-savepoint-file",
 }
 
 // Store is where the checkpoints of one pipeline are kept. It holds no state of
@@ -62,8 +62,8 @@ func NewStore(f storage.FS, pipeline string, opts StoreOptions) (*Store, error) 
 	return &Store{fs: f, pipeline: pipeline, opts: opts, log: opts.Log}, nil
 }
 
-// URL is the address of a name in the store, as -s takes it.
-func (s *Store) address(name string) string { return strings.TrimSuffix(s.fs.URL(), "/") + "/" + name }
+// address is that of a name in the store, as -s takes it.
+func (s *Store) address(name string) string { return addressOf(s.fs, name) }
 
 func (s *Store) in(names ...string) string { return path.Join(s.pipeline, path.Join(names...)) }
 
@@ -257,7 +257,7 @@ func readMetadata(ctx context.Context, f storage.FS, dir string) (*Metadata, err
 		}
 		return nil, &DamageError{File: name, Err: err}
 	}
-	if n, ok := parseChk(path.Base(dir)); ok && m.Kind != Savepoint && m.Number != n {
+	if n, ok := parseChk(path.Base(dir)); ok && !m.selfContained() && m.Number != n {
 		return nil, misplaced(m, dir)
 	}
 	return m, nil
@@ -297,15 +297,19 @@ func readRecord(ctx context.Context, f storage.FS, name string, v any) error {
 	return nil
 }
 
-// write makes a file with the given content, and takes one that has it already as
+func (s *Store) write(ctx context.Context, name string, data []byte) error {
+	return writeOnce(ctx, s.fs, name, data)
+}
+
+// writeOnce makes a file with the given content, and takes one that has it already as
 // its own: that resolves an unknown outcome, now or of an earlier try.
 // fs.ErrExist says that the file has other content.
-func (s *Store) write(ctx context.Context, name string, data []byte) error {
-	err := storage.WriteFile(ctx, s.fs, name, data)
+func writeOnce(ctx context.Context, f storage.FS, name string, data []byte) error {
+	err := storage.WriteFile(ctx, f, name, data)
 	if err == nil {
 		return nil
 	}
-	back, readErr := readWhole(ctx, s.fs, name, int64(len(data)))
+	back, readErr := readWhole(ctx, f, name, int64(len(data)))
 	switch {
 	case readErr == nil && string(back) == string(data):
 		return nil

@@ -88,7 +88,7 @@ func (w *world) newProcess(cfg Config) *process {
 		w.proven[r.Number] = true
 	}
 	p := &process{w: w, cfg: cfg, gen: cfg.Generation, result: make(chan error, 1),
-		acked: map[uint64]map[int]bool{}, faults: map[string][]fault{}, used: map[string]bool{}, seen: map[int]uint64{}, held: map[string]chan struct{}{}}
+		acked: map[uint64]map[int]bool{}, faults: map[string][]fault{}, used: map[string]bool{}, held: map[string]chan struct{}{}}
 	p.c = NewCoordinator(cfg, processLog{p}, processTasks{p}, discard())
 	return p
 }
@@ -130,7 +130,6 @@ type process struct {
 	// The lock of world guards what follows.
 	barriers  []ID
 	acked     map[uint64]map[int]bool
-	seen      map[int]uint64 // finished tasks → the last barrier that they passed
 	prepared  [3][]connectors.Committable
 	faults    map[string][]fault
 	used      map[string]bool          // operations that failed
@@ -172,10 +171,7 @@ func (p *process) sent() (ids []ID) {
 }
 
 func (p *process) hasAcked(task int, n uint64) (yes bool) {
-	p.locked(func() {
-		last, finished := p.seen[task]
-		yes = p.acked[n][task] || finished && n > last
-	})
+	p.locked(func() { yes = p.acked[n][task] })
 	return yes
 }
 
@@ -257,33 +253,6 @@ func (p *process) ackAll(n int) {
 	}
 }
 
-// finish ends a task after it has passed a share of the barriers that it has not
-// acknowledged. Those beyond it never sees.
-func (p *process) finish(task int, share float64) {
-	var last *Ack
-	p.locked(func() {
-		if _, finished := p.seen[task]; finished {
-			return
-		}
-		var seen ID
-		open := p.barriers
-		for i, id := range p.barriers {
-			if p.acked[id.Number][task] {
-				seen, open = id, p.barriers[i+1:]
-			}
-		}
-		if n := int(share * float64(len(open)+1)); n > 0 && len(open) > 0 {
-			seen = open[min(n, len(open))-1]
-		}
-		p.seen[task] = seen.Number
-		p.prepared[task] = p.owed(task, seen.Number)
-		last = &Ack{Task: TaskID{"chain", task}, Checkpoint: seen, Committables: p.owed(task, seen.Number)}
-	})
-	if last != nil {
-		p.c.Finished(*last)
-	}
-}
-
 // do makes one step of the store: its work, and the fault that is armed for it.
 func (p *process) do(op string, work func() error) error {
 	p.w.mu.Lock()
@@ -334,9 +303,7 @@ func (p processLog) Complete(ctx context.Context, m *Metadata) error {
 		p.w.breaks(n <= p.committed, "checkpoint %d was written after %d was committed", n, p.committed)
 		var owed []connectors.Committable
 		for task := range 3 {
-			last, finished := p.seen[task]
-			p.w.breaks(!p.acked[n][task] && (!finished || last >= n) && m.Kind != Initial,
-				"checkpoint %d was written without task %d", n, task)
+			p.w.breaks(!p.acked[n][task] && m.Kind != Initial, "checkpoint %d was written without task %d", n, task)
 			owed = append(owed, p.owed(task, n)...)
 		}
 		if f := committablesFault(m, owed); f != "" {
@@ -389,6 +356,22 @@ func (p processLog) Abort(_ context.Context, n uint64) error {
 	})
 }
 
+func (p processLog) Abandon(_ context.Context, n uint64) error {
+	return p.do("abandon", func() error {
+		p.w.breaks(p.w.complete[n] != nil, "the state of the complete checkpoint %d was removed", n)
+		p.w.breaks(p.w.claims[n] != p.gen, "the state of checkpoint %d of another was removed", n)
+		return nil
+	})
+}
+
+func (p processLog) Remember(_ context.Context, n uint64, list []AttemptStats) error {
+	return p.do("remember", func() error {
+		p.w.breaks(!p.w.proven[n], "checkpoint %d was remembered before it was proven", n)
+		p.w.breaks(list[0].ID.Number != n || list[0].Status != Completed, "of checkpoint %d was remembered that %v is %s", n, list[0].ID, list[0].Status)
+		return nil
+	})
+}
+
 type processTasks struct{ *process }
 
 func (p processTasks) Trigger(b Barrier) {
@@ -398,11 +381,9 @@ func (p processTasks) Trigger(b Barrier) {
 		p.w.breaks(p.c.cfg.MaxConcurrent == 1 && p.open != 0 && !p.w.proven[p.open], "barrier %d went out before %d was proven", n, p.open)
 		p.barriers = append(p.barriers, b.ID)
 		for task := range 3 {
-			if _, finished := p.seen[task]; !finished {
-				c := committable(fmt.Sprintf("sink-%d", task), p.gen, n, task == 2)
-				c.Data = json.RawMessage(fmt.Sprintf("%d", n))
-				p.prepared[task] = append(p.prepared[task], c)
-			}
+			c := committable(fmt.Sprintf("sink-%d", task), p.gen, n, task == 2)
+			c.Data = json.RawMessage(fmt.Sprintf("%d", n))
+			p.prepared[task] = append(p.prepared[task], c)
 		}
 	})
 }
