@@ -2,6 +2,7 @@
 package all
 
 import (
+	_ "github.com/sluice-etl/sluice/storage/hdfs"  // hdfs://
 	_ "github.com/sluice-etl/sluice/storage/local" // file://
 	_ "github.com/sluice-etl/sluice/storage/mem"   // mem://
 )

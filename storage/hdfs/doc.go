@@ -1,0 +1,2 @@
+// Package hdfs keeps files on HDFS.
+package hdfs
