@@ -91,8 +91,7 @@ func storeOf(u *url.URL) (*Store, string, uint64, error) {
 	n, isChk := parseChk(path.Base(u.Path))
 	job := path.Base(path.Dir(u.Path))
 	above := path.Dir(path.Dir(u.Path))
-	pipeline := path.Base(above)
-	if !isChk || !isJobID(job) || CheckPipeline(pipeline) != nil {
+	if !isChk || !isJobID(job) || !isPipeline(path.Base(above)) {
 		return nil, "", 0, nil
 	}
 	up := *u
@@ -101,9 +100,11 @@ func storeOf(u *url.URL) (*Store, string, uint64, error) {
 	if err != nil {
 		return nil, "", 0, err
 	}
-	s, err := NewStore(f, pipeline, StoreOptions{})
+	s, err := NewStore(f, path.Base(above), StoreOptions{})
 	return s, job, n, err
 }
+
+func isPipeline(name string) bool { return CheckPipeline(name) == nil }
 
 func (r *removal) refuse(force bool, reason string, args ...any) error {
 	return &RefusedError{Path: r.path, Reason: fmt.Sprintf(reason, args...), Force: force}

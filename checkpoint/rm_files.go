@@ -140,7 +140,7 @@ func (r *removal) loose(ctx context.Context) ([]storage.Info, error) {
 		}
 		if err != nil {
 			r.leave("its files in %s: it is not known what %s beside it needs: %v", sharedDir, d, err)
-			return nil, nil //nolint:nilerr // it is told
+			return nil, nil
 		}
 		for name := range sharedRefs(m) {
 			delete(mine, name)
