@@ -263,6 +263,10 @@ func (s *Store) inherited(ctx context.Context, sv *Survey) ([]*candidate, error)
 
 // named is byHand for a path that a record holds: damage is left to the choice.
 func (s *Store) named(ctx context.Context, sv *Survey, path string) (*candidate, error) {
+	path, err := s.relocated(ctx, path)
+	if err != nil {
+		return nil, err
+	}
 	c, err := s.byHand(ctx, sv, path)
 	if err != nil && (isDamage(err) || isVersion(err)) {
 		return &candidate{path: path, err: err}, nil

@@ -115,6 +115,31 @@ func (s *Store) within(u *url.URL) (bool, string) {
 	return ok && storage.CheckName(name) == nil, name
 }
 
+// relocated is where a checkpoint of this pipeline lies now that a record names: the
+// pipeline's folder may have been copied or moved since, with all that is in it.
+func (s *Store) relocated(ctx context.Context, address string) (string, error) {
+	u, err := storage.Parse(address)
+	if err != nil {
+		return address, nil //nolint:nilerr // that it is no address is said where it is used
+	}
+	folder(u)
+	if own, _ := s.within(u); own {
+		return address, nil
+	}
+	job, chk := path.Base(path.Dir(u.Path)), path.Base(u.Path)
+	if _, isChk := parseChk(chk); !isChk || !isJobID(job) || path.Base(path.Dir(path.Dir(u.Path))) != s.pipeline {
+		return address, nil
+	}
+	here, err := storage.Exists(ctx, s.fs, s.in(job, chk, metadataName))
+	if err != nil {
+		return "", fmt.Errorf("look for %s in the pipeline's folder: %w", address, err)
+	}
+	if !here {
+		return address, nil
+	}
+	return s.address(s.in(job, chk)), nil
+}
+
 // realPath is the path of an address with local links followed.
 func realPath(u *url.URL) string {
 	if u.Scheme == "file" {

@@ -193,6 +193,9 @@ func init() {
 		if !ok {
 			return nil, fmt.Errorf("no place %s", u.Host)
 		}
+		if dir := strings.Trim(u.Path, "/"); dir != "" {
+			return storage.Sub(f.(storage.FS), dir), nil
+		}
 		return f.(storage.FS), nil
 	})
 }
@@ -201,15 +204,20 @@ func init() {
 func faultyDir(t *testing.T) (*storagetest.FaultyFS, string) {
 	t.Helper()
 	name := checkpoint.NewJobID()
-	below, err := storage.Open("mem://" + name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	f := storagetest.Faulty(below, 1)
-	faultyPlaces.Store(name, f)
+	f := storagetest.Faulty(mem.New(), 1)
+	address := "unsound://" + name
+	faultyPlaces.Store(name, addressed{f, address})
 	t.Cleanup(func() { faultyPlaces.Delete(name) })
-	return f, "unsound://" + name
+	return f, address
 }
+
+// addressed is a file system that its own address leads to.
+type addressed struct {
+	*storagetest.FaultyFS
+	url string
+}
+
+func (a addressed) URL() string { return a.url }
 
 func TestASavepointThatFailsLeavesNothingBehind(t *testing.T) {
 	for name, rule := range map[string]storagetest.Rule{
