@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"time"
@@ -210,8 +209,8 @@ func (s *Store) removeGarbage(ctx context.Context, g *Garbage, it *GarbageItem) 
 		return ErrStarted
 	}
 	for _, dir := range it.dirs {
-		if err := s.removeCheckpoint(ctx, s.in(dir)); err != nil {
-			return err
+		if err := dropFolder(ctx, s.fs, s.in(dir)); err != nil {
+			return fmt.Errorf("remove %s: %w", dir, err)
 		}
 	}
 	for part := range slices.Chunk(it.files, removeAtOnce) {
@@ -238,17 +237,6 @@ const removeAtOnce = 1000
 
 // ErrStarted says that a process has started the pipeline while garbage was removed.
 var ErrStarted = errors.New("a process has started the pipeline meanwhile, and may restore what was to be removed: look again")
-
-// removeCheckpoint drops a checkpoint's folder, its metadata first.
-func (s *Store) removeCheckpoint(ctx context.Context, dir string) error {
-	if err := s.fs.Remove(ctx, path.Join(dir, metadataName)); err != nil {
-		return fmt.Errorf("remove %s: %w", path.Join(dir, metadataName), err)
-	}
-	if err := s.fs.RemoveAll(ctx, dir); err != nil {
-		return fmt.Errorf("remove %s: %w", dir, err)
-	}
-	return nil
-}
 
 // RemoveGarbage removes what Garbage found, and tells after each item. It ends at the
 // first failure: what is left is found by the next Garbage.

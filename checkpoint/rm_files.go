@@ -80,7 +80,7 @@ func (r *removal) remove(ctx context.Context, infos []storage.Info) error {
 // own tells the files of the checkpoint in its folder from those of somebody else, who
 // may have put the metadata among their own. left counts those that stay.
 func (r *removal) own(infos []storage.Info) (own []storage.Info, left int) {
-	known := map[string]bool{metadataName: true, committedName: true, claimName: true}
+	known := map[string]bool{metadataName: true, committedName: true, statisticsName: true, claimName: true}
 	if r.meta != nil {
 		for f := range r.meta.files() {
 			known[f.Path] = true
@@ -88,6 +88,9 @@ func (r *removal) own(infos []storage.Info) (own []storage.Info, left int) {
 	}
 	for _, info := range infos {
 		rel := strings.TrimPrefix(info.Name, r.dir+"/")
+		if _, state := parseShared(rel); state && isSavepointName(r.dir) {
+			known[rel] = true
+		}
 		switch {
 		case r.keepClaim && rel == claimName:
 			r.leave("%s: the job must not use its number again", rel)

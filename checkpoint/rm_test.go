@@ -181,6 +181,41 @@ func TestACopiedCheckpointGoesWithWhatItAloneNeeds(t *testing.T) {
 	noHoles(t, mustLocal(t, dir), s)
 }
 
+func TestRemovingASavepoint(t *testing.T) {
+	_, _, s := onDisk(t)
+	p := start(t, s, "").take(1)
+	sv, err := s.Survey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, force := range []bool{false, true} {
+		dir := t.TempDir()
+		at, err := p.job.Savepoint(t.Context(), sv.Checkpoints[0].Meta, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if force { // what belongs to a damaged one is told by its names
+			if err := checkpointtest.Zero().Do(t.Context(), mustLocal(t, dir), filepath.Join(filepath.Base(at), "_metadata")); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := checkpoint.Remove(t.Context(), at, false); err == nil {
+				t.Fatal("a damaged savepoint was removed without force")
+			}
+		}
+		r, err := checkpoint.Remove(t.Context(), at, force)
+		if err != nil || r.Files != 2 {
+			t.Fatalf("got %+v, %v", r, err)
+		}
+		if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+			t.Errorf("left are %v, %v", left, err)
+		}
+		if _, err := checkpoint.Remove(t.Context(), at, force); err == nil {
+			t.Error("it was removed twice")
+		}
+	}
+	start(t, s, "").wantRestored(1, 1)
+}
+
 func mustLocal(t *testing.T, dir string) storage.FS {
 	t.Helper()
 	f, err := local.New(dir)
