@@ -34,6 +34,7 @@ type attempt struct {
 	files   func(n uint64) connectors.CheckpointFiles
 	clocks  *clockGroup
 	workdir *workdir // of the disk backend; nil for memory
+	uploads *uploads
 	limits  limits
 	counts  *tally
 
@@ -257,8 +258,16 @@ func (a *attempt) Completed(m *checkpoint.Metadata) {
 	}
 }
 
-// Abandon implements checkpoint.Tasks.
-func (a *attempt) Abandon(checkpoint.ID) {}
+// Abandon implements checkpoint.Tasks: state is not written for it any more, and no input
+// is held for its barrier. What sinks prepare for it goes on.
+func (a *attempt) Abandon(n checkpoint.ID) {
+	a.uploads.abandon(n.Number)
+	for _, t := range a.tasks {
+		if t.inbox != nil {
+			t.inbox.waive(n.Number)
+		}
+	}
+}
 
 func tellCommitted(s connectors.Source, splits []connectors.Split) (err error) {
 	defer recoverTo(&err)

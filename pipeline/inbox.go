@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -30,6 +31,7 @@ type inbox struct {
 	mu     sync.Mutex
 	queues []queue
 	next   int           // queue to look at first, so that none starves
+	waived failedNumbers // barriers for which nothing is held
 	ready  chan struct{} // holds a token when something may have come
 }
 
@@ -38,7 +40,8 @@ type queue struct {
 	head  int
 	bytes int
 	limit int
-	held  bool
+	held  bool // until barrier number
+	until uint64
 	room  chan struct{} // holds a token when something was taken
 }
 
@@ -125,21 +128,39 @@ func (in *inbox) take() (it item, sender int, ok bool) {
 	return item{}, 0, false
 }
 
-// hold keeps a sender's queue back until release.
-func (in *inbox) hold(sender int) {
+// hold keeps a sender's queue back until the barrier of that number is released, or
+// waived: its sender has nothing to do with whether the others bring theirs.
+func (in *inbox) hold(sender int, n uint64) {
 	in.mu.Lock()
-	in.queues[sender].held = true
-	in.mu.Unlock()
+	defer in.mu.Unlock()
+	if !in.waived.has(n) {
+		in.queues[sender].held, in.queues[sender].until = true, n
+	}
 }
 
-// release lets all queues go on.
-func (in *inbox) release() {
+// release lets the queues go on that are held until a barrier. It returns how many bytes
+// they held back.
+func (in *inbox) release(n uint64) (held int64) {
 	in.mu.Lock()
 	for i := range in.queues {
-		in.queues[i].held = false
+		if q := &in.queues[i]; q.held && q.until == n {
+			q.held = false
+			held += int64(q.bytes)
+		}
 	}
 	in.mu.Unlock()
 	signal(in.ready)
+	return held
+}
+
+// waive lets everything go on that is held until a barrier, now and when it comes on
+// further queues: its checkpoint has failed, so that nothing restores the cut. It is
+// safe for concurrent use.
+func (in *inbox) waive(n uint64) {
+	in.mu.Lock()
+	in.waived.add(n)
+	in.mu.Unlock()
+	in.release(n)
 }
 
 // signal leaves a token unless there is one.
@@ -148,4 +169,19 @@ func signal(c chan struct{}) {
 	case c <- struct{}{}:
 	default:
 	}
+}
+
+// failedNumbers remembers the newest checkpoints that failed.
+type failedNumbers struct{ last []uint64 }
+
+// rememberedNumbers is how many failed checkpoints a slow task can be behind.
+const rememberedNumbers = 256
+
+func (s *failedNumbers) has(n uint64) bool { return slices.Contains(s.last, n) }
+
+func (s *failedNumbers) add(n uint64) {
+	if len(s.last) == rememberedNumbers {
+		s.last = slices.Delete(s.last, 0, 1)
+	}
+	s.last = append(s.last, n)
 }

@@ -76,7 +76,7 @@ func (t *task) receive(ctx context.Context, it item, sender int) error {
 		if !complete {
 			return nil
 		}
-		return t.cut(ctx, it.barrier, checkpoint.Ack{}, now.Sub(al.first))
+		return t.cut(ctx, it.barrier, checkpoint.Ack{Alignment: now.Sub(al.first), Buffered: al.buffered})
 	}
 	if it.batch != nil {
 		err := t.receiveBatch(ctx, it.batch, t.chain.in[it.edge])

@@ -249,6 +249,7 @@ func (r *runner) newAttempt() *attempt {
 		n = runtime.GOMAXPROCS(0)
 	}
 	return &attempt{
+		uploads: newUploads(),
 		plan: r.opts.Plan, opts: &r.opts, log: r.log, parallelism: n, counts: &r.tally, clocks: newClockGroup(),
 		ended: make(chan struct{}), failed: make(chan error, 1),
 	}

@@ -216,7 +216,7 @@ func (t *task) control(ctx context.Context) error {
 		if b.stop {
 			t.reader.stopped = true
 		}
-		if err := t.cut(ctx, b, t.reader.state(), 0); err != nil {
+		if err := t.cut(ctx, b, t.reader.state()); err != nil {
 			return err
 		}
 	}
@@ -405,9 +405,9 @@ func (t *task) refuse(ctx context.Context, b *connectors.Batch, end int) error {
 // cut is the task's part of a checkpoint: a picture of its state is taken, every
 // writer ends its part, the barrier goes on to the receivers, and what was taken is
 // made durable beside the stream.
-func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack, alignment time.Duration) (err error) {
+func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack) (err error) {
 	began, handed := time.Now(), false
-	ack.Task, ack.Alignment, ack.StartDelay = t.id, alignment, began.Sub(b.triggered)-alignment
+	ack.Task, ack.StartDelay = t.id, began.Sub(b.triggered)-ack.Alignment
 	p := prepared{sinks: make([]preparedSink, 0, len(t.sinks))}
 	if t.keyed != nil {
 		if p.snapshot, err = t.keyed.fork(ctx, b.id.Number); err != nil {
