@@ -78,10 +78,10 @@ func (f *FS) Claim(ctx context.Context, name string) error {
 	}
 	file, err := f.open(p, os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 	if err != nil {
-		return err
+		return f.explain(err)
 	}
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
-		return fmt.Errorf("claim %s: %w", name, err)
+		return f.explain(fmt.Errorf("claim %s: %w", name, err))
 	}
 	return syncDir(filepath.Dir(p))
 }

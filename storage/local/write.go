@@ -123,7 +123,7 @@ func (f *FS) hide(ctx context.Context, name string) (*hidden, error) {
 		at := filepath.Join(filepath.Dir(p), tempPrefix+token())
 		file, err := f.open(at, os.O_RDWR|os.O_CREATE|os.O_EXCL)
 		if err != nil {
-			return nil, err
+			return nil, f.explain(err)
 		}
 		if lock(file) && sameAs(file, at) {
 			return &hidden{fs: f, ctx: ctx, name: name, path: at, file: file}, nil
@@ -166,6 +166,7 @@ func (w *hidden) Write(p []byte) (int, error) {
 	}
 	n, err := w.file.Write(p)
 	w.size += int64(n)
+	err = w.fs.explain(err)
 	if err != nil && w.err == nil {
 		w.err = err
 	}
@@ -182,10 +183,10 @@ func (w *hidden) finish(move func(from string) error) error {
 	w.file = nil
 	err := errors.Join(w.err, w.ctx.Err())
 	if err == nil {
-		err = file.Sync()
+		err = w.fs.explain(file.Sync())
 	}
 	if err == nil {
-		err = move(w.path)
+		err = w.fs.explain(move(w.path))
 	}
 	if err != nil {
 		_ = os.Remove(w.path)
