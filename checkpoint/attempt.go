@@ -231,10 +231,6 @@ func (c *Coordinator) fail(a *attempt, err error, now time.Time) {
 		}
 		r.finish(nil, err)
 	}
-	if a.Drained && a.Kind != Final && a.phase != claiming {
-		c.stop(fmt.Errorf("%w: %w", ErrDrained, err))
-		return
-	}
 	if a.leads() {
 		return // it was asked for, fails towards who asked, and the job runs on
 	}

@@ -134,9 +134,6 @@ var (
 	// ErrNotProven is why a savepoint or a stop failed whose checkpoint was acknowledged
 	// and not published in time.
 	ErrNotProven = errors.New("acknowledged by all tasks, its commits are not proven")
-	// ErrDrained ends Run when a checkpoint failed whose barrier came behind the end of
-	// event time. A restart goes back to before that.
-	ErrDrained = errors.New("event time was driven to its end for a checkpoint that failed")
 
 	errQueueFull = errors.New("too many checkpoints are asked for already")
 	errSubsumed  = errors.New("a later checkpoint completed first")

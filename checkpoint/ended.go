@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
 	"time"
 )
 
@@ -126,14 +125,7 @@ func (j *Job) Discard(ctx context.Context) error {
 	if err := j.CheckOwner(ctx); err != nil {
 		return err
 	}
-	var numbers []uint64
-	for _, d := range dirs {
-		if n, ok := parseChk(d); ok {
-			numbers = append(numbers, n)
-		}
-	}
-	slices.Sort(numbers) // the newest is whole until the last
-	for _, n := range numbers {
+	for _, n := range chkNumbers(dirs) { // the newest is whole until the last
 		if err := j.remove(ctx, n); err != nil {
 			return err
 		}

@@ -93,6 +93,8 @@ type Report struct {
 	Files  int   // that were read
 	Bytes  int64 // in them
 	Faults []error
+	// Warnings are about files that no restore needs.
+	Warnings []error
 }
 
 // Verify reads every byte of a checkpoint and reports each file that is not what was
@@ -106,6 +108,9 @@ func Verify(ctx context.Context, address string) (*Report, error) {
 	r := &Report{Opened: o, Files: len(list), Faults: verifyFiles(ctx, o.files, list, false)}
 	for _, f := range list {
 		r.Bytes += f.Size
+	}
+	if _, err := o.Statistics(ctx); err != nil {
+		r.Warnings = append(r.Warnings, err)
 	}
 	return r, nil
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"io/fs"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -89,6 +90,18 @@ func parseChk(name string) (uint64, bool) {
 		return 0, false
 	}
 	return number(rest)
+}
+
+// chkNumbers are the numbers of the checkpoints among folders, rising.
+func chkNumbers(dirs []string) []uint64 {
+	var numbers []uint64
+	for _, d := range dirs {
+		if n, ok := parseChk(d); ok {
+			numbers = append(numbers, n)
+		}
+	}
+	slices.Sort(numbers)
+	return numbers
 }
 
 // sharedName is the file of a checkpoint's attempt in its job's shared folder.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -125,5 +126,115 @@ func TestNothingIsTakenBehindAStopUntilItIsWithdrawn(t *testing.T) {
 		if !byHand.done.Load() || byHand.err != nil {
 			t.Errorf("what was asked for meanwhile ended with %v", byHand.err)
 		}
+	})
+}
+
+func TestTheCheckpointOfAStopIsNotSubsumed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{MaxConcurrent: 2})
+		r.ack = false
+		r.start()
+		defer r.stop()
+		r.trigger(t.Context(), Periodic)
+		go func() { _, _ = r.c.Trigger(t.Context(), Order{Kind: Periodic, Stop: true}) }()
+		synctest.Wait()
+		r.c.Resume()
+		r.acks(2, 0, 1)
+		r.wantHistory("1 subsumed, 2 completed")
+		stop := make(chan error, 1)
+		go func() { _, err := r.c.Trigger(t.Context(), Order{Kind: Periodic, Stop: true}); stop <- err }()
+		synctest.Wait()
+		r.c.Resume()
+		r.trigger(t.Context(), Periodic)
+		r.acks(4, 0, 1)
+		r.wantHistory("1 subsumed, 2 completed, 3 in_progress, 4 in_progress")
+		r.c.Decline(TaskID{"chain", 0}, r.id(3), errDown)
+		r.wantHistory("1 subsumed, 2 completed, 3 failed, 4 completed")
+		if err := <-stop; !errors.Is(err, errDown) {
+			t.Errorf("the stop whose checkpoint failed ended with %v", err)
+		}
+		if s := r.c.Stats(); s.FailedInARow != 0 || s.Failed != 1 {
+			t.Errorf("what was asked for and failed counts against the job: %+v", s)
+		}
+	})
+}
+
+// Who waits for a savepoint is told in time; what sinks have been promised is committed all the same.
+func TestASavepointWhoseCommitsAreNotProvenInTimeFailsAndIsCommitted(t *testing.T) {
+	for _, o := range []Order{{Kind: Savepoint}, {Kind: Savepoint, Stop: true}, {Kind: Periodic, Stop: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate("commit", 1)
+			r := newRig(t, Config{Timeout: minute})
+			r.on = g.on
+			r.start()
+			defer r.stop()
+			_, err := r.c.Trigger(t.Context(), o)
+			if !errors.Is(err, ErrNotProven) || time.Since(r.begun) != minute {
+				t.Errorf("%+v ended after %s with %v", o, time.Since(r.begun), err)
+			}
+			r.wantHistory("1 committing")
+			g.release()
+			r.wantHistory("1 completed")
+		})
+	}
+}
+
+// A drained pipeline cannot go on otherwise than by its commit, and the end of the input neither.
+func TestADrainedCheckpointIsWaitedForUntilItIsProven(t *testing.T) {
+	for _, o := range []Order{{Kind: Savepoint, Stop: true, Drained: true}, {Kind: Final, Drained: true}} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newGate("commit", 1)
+			r := newRig(t, Config{Timeout: minute})
+			r.on = g.on
+			r.start()
+			defer r.stop()
+			time.AfterFunc(10*minute, g.release)
+			if m, err := r.c.Trigger(t.Context(), o); err != nil || !m.Drained {
+				t.Errorf("%+v ended with %+v, %v", o, m, err)
+			}
+		})
+	}
+}
+
+func TestTheStateOfAFailedCheckpointIsRemovedAndOfNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{MaxConcurrent: 3, Timeout: minute, TolerableFailures: 5})
+		r.ack = false
+		r.start()
+		defer r.stop()
+		r.trigger(t.Context(), Periodic) // times out
+		r.after(minute)
+		r.trigger(t.Context(), Periodic) // is declined
+		r.c.Decline(TaskID{"chain", 0}, r.id(2), errDown)
+		r.trigger(t.Context(), Periodic) // is subsumed: goes with the cleaning
+		r.trigger(t.Context(), Periodic)
+		r.acks(4, 0, 1)
+		r.wantHistory("1 failed, 2 failed, 3 subsumed, 4 completed")
+		if got := fmt.Sprint(r.abandoned); got != "[1 2]" {
+			t.Errorf("the state of %s was removed, want that of 1 and 2", got)
+		}
+	})
+}
+
+// Whether it was written is not known: a restart finds out, and until then nothing of it goes.
+func TestTheStateOfACheckpointOfUnknownOutcomeStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{Timeout: minute})
+		r.on = failing("complete", errDown)
+		r.start()
+		r.trigger(t.Context(), Periodic)
+		if err := r.ended(); !errors.Is(err, ErrUnknownOutcome) || len(r.abandoned) > 0 {
+			t.Errorf("it ended with %v, and the state of %v was removed", err, r.abandoned)
+		}
+	})
+}
+
+// What an earlier process could not remove goes at the start, and not only after a
+// checkpoint that may never come.
+func TestWhatTheRunBeforeLeftIsCleanedAtTheStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(t, Config{Interval: time.Hour, Restored: &ID{Generation: 6, Number: 1}}).start()
+		defer r.stop()
+		r.wantHappened("retain", "retain", "abort")
 	})
 }

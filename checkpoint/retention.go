@@ -97,13 +97,8 @@ func (j *Job) survey(ctx context.Context) ([]uint64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list checkpoints of job %s: %w", j.id, err)
 	}
-	var numbers []uint64
-	for _, d := range dirs {
-		n, ok := parseChk(d)
-		if !ok {
-			continue
-		}
-		numbers = append(numbers, n)
+	numbers := chkNumbers(dirs)
+	for _, n := range numbers {
 		j.mu.Lock()
 		known := j.known[n] != nil || j.claimed[n]
 		j.mu.Unlock()

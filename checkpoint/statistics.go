@@ -19,7 +19,7 @@ import (
 
 const (
 	maxStatistics    = 1 << 20   // bytes that are read
-	statisticsBudget = 256 << 10 // bytes that are written
+	statisticsBudget = 256 << 10 // bytes for what came before
 	maxFailure       = 1 << 10   // bytes of a failure's reason that are kept
 )
 
@@ -60,39 +60,59 @@ func brief(s *AttemptStats) AttemptStats {
 	return out
 }
 
-// fit encodes the document within the budget: the oldest tasks of failed ones go
-// first, then the oldest entries, at last the checkpoint's own tasks.
-func (d *statistics) fit() ([]byte, error) {
-	data, err := seal(d)
-	for i := len(d.History) - 1; i > 0 && err == nil && len(data) > statisticsBudget; i-- {
-		if d.History[i].Tasks != nil {
-			d.History[i].Tasks = nil
-			data, err = seal(d)
+// fit bounds the document: the entries of others share a budget, first all without
+// their tasks, the newest first, then the tasks of as many as there is room for. The
+// checkpoint's own tasks are left out where they alone are too large.
+func (d *statistics) fit() error {
+	own := d.History[0]
+	n, err := encodedSize(&own)
+	if n > maxStatistics/2 {
+		own.Tasks = nil
+	}
+	history := []AttemptStats{own}
+	tasks := make([]int, 1, len(d.History)) // what those of each entry take
+	room := statisticsBudget
+	for _, e := range d.History[1:] {
+		full, fullErr := encodedSize(&e)
+		e.Tasks = nil
+		short, shortErr := encodedSize(&e)
+		if err = errors.Join(err, fullErr, shortErr); short > room || err != nil {
+			break
+		}
+		room -= short
+		history, tasks = append(history, e), append(tasks, full-short)
+	}
+	for i := 1; i < len(history); i++ {
+		if tasks[i] <= room {
+			room -= tasks[i]
+			history[i].Tasks = d.History[i].Tasks
 		}
 	}
-	for len(d.History) > 1 && err == nil && len(data) > statisticsBudget {
-		d.History = d.History[:(len(d.History)+1)/2]
-		data, err = seal(d)
-	}
-	if err == nil && len(data) > maxStatistics {
-		d.History[0].Tasks = nil
-		data, err = seal(d)
-	}
-	return data, err
+	d.History = history
+	return err
+}
+
+func encodedSize(s *AttemptStats) (int, error) {
+	data, err := json.Marshal(s)
+	return len(data) + 1, err
 }
 
 // Remember implements Log.
 func (j *Job) Remember(ctx context.Context, n uint64, list []AttemptStats) error {
-	d := statistics{Pipeline: j.store.pipeline, Job: j.id, Checkpoint: ID{Generation: j.generation, Number: n}, History: slices.Clone(list)}
-	data, err := d.fit()
+	d := statistics{Pipeline: j.store.pipeline, Job: j.id, Checkpoint: ID{Generation: j.generation, Number: n}, History: list}
+	err := d.fit()
+	if err != nil {
+		return fmt.Errorf("encode the statistics of checkpoint %d: %w", n, err)
+	}
+	data, err := seal(&d)
 	if err != nil {
 		return fmt.Errorf("encode the statistics of checkpoint %d: %w", n, err)
 	}
 	return writeOnce(ctx, j.store.fs, j.dir(n)+"/"+statisticsName, data)
 }
 
-// readStatistics reads what lies beside the metadata m; nil where nothing does.
-func readStatistics(ctx context.Context, f storage.FS, dir string, id ID, job string) ([]AttemptStats, error) {
+// readStatistics reads what lies in the folder of checkpoint n of a job; nil where nothing does.
+func readStatistics(ctx context.Context, f storage.FS, dir, job string, n uint64) ([]AttemptStats, error) {
 	name := dir + "/" + statisticsName
 	data, err := readWhole(ctx, f, name, maxStatistics)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -107,7 +127,7 @@ func readStatistics(ctx context.Context, f storage.FS, dir string, id ID, job st
 		// What a newer program adds is passed over: nothing depends on it.
 		err = json.Unmarshal(append(slices.Clip(body), '}'), &d)
 	}
-	if err == nil && (d.Job != job || d.Checkpoint != id || len(d.History) == 0) {
+	if err == nil && (d.Job != job || d.Checkpoint.Number != n || len(d.History) == 0) {
 		err = fmt.Errorf("it is that of checkpoint %d of job %s", d.Checkpoint.Number, d.Job)
 	}
 	if err != nil {
@@ -125,15 +145,12 @@ func readStatistics(ctx context.Context, f storage.FS, dir string, id ID, job st
 // same file remembers, the newest first; nil where nothing is kept. Of completed ones
 // before it, the tasks are only in their own files.
 func (s *Store) Statistics(ctx context.Context, f Found) ([]AttemptStats, error) {
-	if f.Meta == nil {
-		return nil, nil
-	}
-	return readStatistics(ctx, s.fs, s.in(f.Job, chkName(f.Number)), f.Meta.ID(), f.Job)
+	return readStatistics(ctx, s.fs, s.in(f.Job, chkName(f.Number)), f.Job, f.Number)
 }
 
 // Statistics are what was measured of the checkpoint, as Store.Statistics says.
 func (o *Opened) Statistics(ctx context.Context) ([]AttemptStats, error) {
-	return readStatistics(ctx, o.files.fs, o.files.dir, o.Meta.ID(), o.Meta.Job)
+	return readStatistics(ctx, o.files.fs, o.files.dir, o.Meta.Job, o.Meta.Number)
 }
 
 const (
@@ -147,16 +164,18 @@ const (
 func (j *Job) Past(ctx context.Context) []AttemptStats {
 	ctx, cancel := context.WithTimeout(ctx, pastWithin)
 	defer cancel()
-	found, err := j.store.checkpoints(ctx, j.id, nil)
+	dirs, err := j.store.fs.Dirs(ctx, j.store.in(j.id))
 	if err != nil {
 		j.store.log.Warn("what earlier checkpoints took is not known", "err", err)
 		return nil
 	}
+	numbers := chkNumbers(dirs)
+	slices.Reverse(numbers)
 	var past []AttemptStats
-	for _, f := range found[:min(len(found), pastFiles)] {
-		list, err := j.store.Statistics(ctx, f)
+	for _, n := range numbers[:min(len(numbers), pastFiles)] {
+		list, err := readStatistics(ctx, j.store.fs, j.dir(n), j.id, n)
 		if err != nil {
-			j.store.log.Warn("what a checkpoint took cannot be read", "checkpoint", f.Path, "err", err)
+			j.store.log.Warn("what a checkpoint took cannot be read", "checkpoint", j.Path(n), "err", err)
 		}
 		if len(list) == 0 {
 			continue
