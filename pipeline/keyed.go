@@ -97,7 +97,11 @@ func (k *keyedTask) watermark(group int) int64 {
 
 // note is what the checkpoint says of the task beside its state.
 func (k *keyedTask) note() keyedState {
-	return keyedState{Watermark: k.task.flow.now.time, Floors: k.floors(), Definition: k.node.definition}
+	s := keyedState{Watermark: k.task.flow.now.time, Floors: k.floors(), Definition: k.node.definition}
+	if k.task.subtask == 0 {
+		s.Layout = k.node.layout
+	}
+	return s
 }
 
 // process hands the rows of one input to the step.

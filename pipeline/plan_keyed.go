@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -16,6 +17,8 @@ type keyedNode struct {
 	step transform.KeyedStep // nil where it has faults
 	// definition is what the state hangs on, as text; empty where the step does not say.
 	definition string
+	// layout is how the state is kept, for those who look at it without the file.
+	layout json.RawMessage
 	// decodes says, by output, that rows which the step kept and gives out again have
 	// fields that are to be read.
 	decodes []bool
@@ -122,6 +125,7 @@ func (b *planner) buildKeyed(n *node, t *spec.Transform, kind transform.Spec, vi
 	if d, ok := step.(definer); ok {
 		c.keyed.definition = b.spec.Mask(d.Definition())
 	}
+	c.keyed.layout = layoutOf(step, b.spec.Mask)
 	if d, ok := step.(transform.Delayer); ok {
 		c.keyed.delay = d.Delay()
 	}

@@ -30,6 +30,8 @@ type keyedState struct {
 	Floors []keyGroupFloor `json:"floors,omitempty"`
 	// Definition is what the state hangs on, see definer.
 	Definition string `json:"definition,omitempty"`
+	// Layout is how the state is kept, noted by the first subtask for all.
+	Layout json.RawMessage `json:"layout,omitempty"`
 }
 
 // keyGroupFloor is a watermark that holds for key groups, both ends included, beyond

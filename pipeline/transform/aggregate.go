@@ -40,6 +40,7 @@ func init() {
 		BuildKeyed: buildAggregate,
 		Side:       []string{lateBranch},
 		Updates:    TakesUpdates,
+		OpenState:  openAggregate,
 	})
 }
 
@@ -125,11 +126,14 @@ type aggregate struct {
 	filter   string
 	stride   func() int
 	define   string
+	names    []string // of the key's fields
+	fields   []string // of select
 }
 
 // aggregateCall is one aggregate function at work.
 type aggregateCall struct {
 	fn   accumulate.Function
+	form accumulate.Form
 	text string
 	args []int // the slots of arguments
 	near bool  // they are side by side
@@ -144,7 +148,7 @@ func buildAggregate(config any, env *KeyedEnv) KeyedStep {
 	s := &aggregate{
 		name: env.Name, window: c.Window, emit: c.emit(), lateness: millisOf(c.Lateness), ttl: c.TTL,
 		stamped: env.Timestamped, late: env.Reads(lateBranch), updates: env.In[0].Updates() != nil,
-		start: -1, end: -1, filter: c.Having.Text,
+		start: -1, end: -1, filter: c.Having.Text, names: keyNames(c.By),
 		stride: env.Row.Base().Stride,
 	}
 	if s.updates && c.Window.Kind != NoWindow {
@@ -222,7 +226,7 @@ func (b *aggregateBuilder) selects(fields connectors.Assignments, keys *View) *V
 			slot = b.env.NewSlot()
 			b.step.selects = append(b.step.selects, assign{text: f.Expr.Text, prog: agg.Result, slot: slot})
 		}
-		b.step.columns = append(b.step.columns, slot)
+		b.step.columns, b.step.fields = append(b.step.columns, slot), append(b.step.fields, f.Name)
 		out = out.Set(f.Name, expr.Ref{Slot: slot, Covered: 1, Type: agg.Result.Type()})
 	}
 	return out
@@ -242,11 +246,12 @@ func (b *aggregateBuilder) call(_ int, call *expr.AggregateCall) (expr.Ref, erro
 			}
 		}
 	}
-	fn, err := accumulate.New(call, accumulate.Options{Updating: s.updates})
+	o := accumulate.Options{Updating: s.updates}
+	fn, err := accumulate.New(call, o)
 	if err != nil {
 		return expr.Ref{}, err
 	}
-	c := aggregateCall{fn: fn, text: call.Text, cond: -1, size: fn.Size(), out: b.env.NewSlot(), near: true}
+	c := aggregateCall{fn: fn, form: accumulate.FormOf(call, o), text: call.Text, cond: -1, size: fn.Size(), out: b.env.NewSlot(), near: true}
 	for i, p := range call.Args {
 		if _, option := p.Constant(); option && i > 0 {
 			break

@@ -38,6 +38,7 @@ func init() {
 		Doc:        "Drops records that repeat others.",
 		NewConfig:  func() any { return &DedupConfig{Keep: "first"} },
 		BuildKeyed: buildDedup,
+		OpenState:  openDedup,
 	})
 }
 
@@ -51,6 +52,8 @@ type dedup struct {
 	stride func() int
 	text   string
 	meta   bool // tombstones have a key of their own
+	keys   []string
+	fields []string // names of slots
 }
 
 func buildDedup(config any, env *KeyedEnv) KeyedStep {
@@ -62,6 +65,7 @@ func buildDedup(config any, env *KeyedEnv) KeyedStep {
 	d := &dedup{
 		name: env.Name, first: c.Keep == "first", within: c.Within.millis(),
 		emit: c.Emit.or(EmitOnChange), event: env.Timestamped, stride: env.Row.Base().Stride,
+		keys: keyNames(c.By),
 	}
 	var text []string
 	d.meta = true
@@ -84,7 +88,7 @@ func buildDedup(config any, env *KeyedEnv) KeyedStep {
 		return d
 	}
 	kept := env.keepRows(0)
-	d.slots = kept.slots
+	d.slots, d.fields = kept.slots, kept.names
 	d.text += kept.definition() + d.emit.definition()
 	view := kept.view
 	if d.emit.Updating() {

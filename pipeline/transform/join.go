@@ -86,7 +86,8 @@ func init() {
 			c := config.(*JoinConfig)
 			return []connectors.Ref{c.Left, c.Right}
 		},
-		Updates: TakesUpdates,
+		Updates:   TakesUpdates,
+		OpenState: openJoin,
 	})
 }
 
@@ -185,6 +186,7 @@ type joinStep struct {
 	name       string
 	config     *JoinConfig
 	definition string
+	keys       []string // what the parts of a key are, by the left side
 	// sides says what is kept of the records of each side.
 	sides [2]joinSide
 	out   joinOutput

@@ -98,6 +98,9 @@ func (b *joinBuild) on() {
 	b.env.Key(leftSide, on.Left...)
 	b.env.Key(rightSide, on.Right...)
 	b.step.rest, b.keys = on.Rest, [2][]*expr.Program{on.Left, on.Right}
+	for _, p := range on.Left {
+		b.step.keys = append(b.step.keys, strings.TrimPrefix(p.Text(), expr.LeftSide+"."))
+	}
 	for side, keys := range b.keys {
 		for _, p := range keys {
 			if b.step.updating[side] && p.Varies() {

@@ -59,6 +59,7 @@ func init() {
 		Doc:        "Keeps a state for each key that every record changes: a fold.",
 		NewConfig:  func() any { return &ReduceConfig{} },
 		BuildKeyed: buildReduce,
+		OpenState:  openReduce,
 	})
 }
 
@@ -75,13 +76,15 @@ type reduce struct {
 	stride  func() int
 	text    string
 	initial []byte // the encoded values of init
+	keys    []string
+	fields  []string // of the state
 }
 
 func buildReduce(config any, env *KeyedEnv) KeyedStep {
 	c := config.(*ReduceConfig)
 	r := &reduce{
 		name: env.Name, ttl: c.TTL.Span, emit: c.Emit.or(EmitOnChange),
-		event: env.Timestamped, stride: env.Row.Base().Stride,
+		event: env.Timestamped, stride: env.Row.Base().Stride, keys: keyNames(c.By),
 	}
 	keys := env.KeyBy(0, c.By, "by")
 	scope := &stateScope{fields: env.Fields(0), refs: map[string]expr.Ref{}}
@@ -115,7 +118,7 @@ func (r *reduce) addField(env *KeyedEnv, scope *stateScope, a connectors.Assignm
 	r.init, r.state = append(r.init, v), append(r.state, slot)
 	r.initial = state.AppendValue(r.initial, v)
 	scope.refs[a.Name] = expr.Ref{Slot: slot, Covered: 2, Type: expr.Of(v.Kind())}
-	scope.names = append(scope.names, a.Name)
+	scope.names, r.fields = append(scope.names, a.Name), append(r.fields, a.Name)
 }
 
 // compile compiles the updates. A field's type is that of its first value and of

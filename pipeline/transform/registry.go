@@ -34,6 +34,9 @@ type Spec struct {
 	Side []string
 	// Updates says what the step does with an updating stream.
 	Updates UpdateRule
+	// OpenState makes the reader of what the step keeps, by its layout, see Layouter; nil
+	// for steps without keyed state.
+	OpenState func(layout []byte) (StateReader, error)
 }
 
 var specs = map[string]Spec{}

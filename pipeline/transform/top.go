@@ -94,6 +94,7 @@ func init() {
 		Doc:        "Keeps the best records of each group.",
 		NewConfig:  func() any { return &TopConfig{Ties: "cut"} },
 		BuildKeyed: buildTop,
+		OpenState:  openTop,
 		Side:       []string{lateBranch},
 		Updates:    TakesUpdates,
 	})
@@ -115,6 +116,8 @@ type top struct {
 	window *Window // nil for none
 	stride func() int
 	text   string
+	keys   []string
+	fields []string // names of slots
 }
 
 func buildTop(config any, env *KeyedEnv) KeyedStep {
@@ -122,6 +125,7 @@ func buildTop(config any, env *KeyedEnv) KeyedStep {
 	t := &top{
 		name: env.Name, n: c.N, keep: c.Ties == "keep", all: env.In[0].Updates() != nil, rank: -1,
 		bounds: [2]int{-1, -1}, late: env.Reads(lateBranch), stride: env.Row.Base().Stride,
+		keys: keyNames(c.By),
 	}
 	keys := env.KeyBy(0, c.By, "by")
 	for _, o := range c.Order {
@@ -145,7 +149,7 @@ func buildTop(config any, env *KeyedEnv) KeyedStep {
 		return nil
 	}
 	kept := env.keepRows(0)
-	t.slots = kept.slots
+	t.slots, t.fields = kept.slots, kept.names
 	t.output(env, c, kept.view)
 	env.Output(env.Row)
 	var by []string

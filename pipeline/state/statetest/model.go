@@ -131,3 +131,16 @@ func (t *modelTable) Scan(ns int64, visit func(k state.Key, value []byte) bool) 
 }
 
 func (t *modelTable) Drop(ns int64) { delete(t.spaces, ns) }
+
+// Entries visits everything in the store, in order of tables, namespaces and keys.
+func (m *Model) Entries(visit func(e state.Entry)) {
+	for _, name := range slices.Sorted(maps.Keys(m.tables)) {
+		t := m.tables[name]
+		for _, ns := range t.Namespaces(nil, state.MinTime, state.MaxTime) {
+			t.Scan(ns, func(k state.Key, value []byte) bool {
+				visit(state.Entry{Table: name, NS: ns, Key: k, Value: value})
+				return true
+			})
+		}
+	}
+}

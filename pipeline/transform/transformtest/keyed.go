@@ -4,6 +4,7 @@ package transformtest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -282,6 +283,14 @@ func (k *Keyed) Batch(input int, rows ...Row) (*connectors.Batch, []uint16) {
 // Definition is what the meaning of the step's state hangs on.
 func (k *Keyed) Definition() string {
 	return k.step.(interface{ Definition() string }).Definition()
+}
+
+// Layout is what a checkpoint says of how the step keeps its state.
+func (k *Keyed) Layout() []byte {
+	k.t.Helper()
+	layout, err := json.Marshal(k.step.(transform.Layouter).Layout())
+	k.must(err)
+	return layout
 }
 
 // Instance is the step at work.
