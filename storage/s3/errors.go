@@ -53,8 +53,11 @@ func (e *Error) Error() string {
 		fmt.Fprintf(&b, " of %q", e.Key)
 	}
 	fmt.Fprintf(&b, " in bucket %s", e.Bucket)
-	if e.Status != 0 {
+	switch {
+	case e.Status != 0:
 		fmt.Fprintf(&b, ": HTTP %d %s", e.Status, e.Code)
+	case e.Code != "":
+		b.WriteString(": " + e.Code)
 	}
 	if text := reason(e.cause); text != "" {
 		b.WriteString(": " + text)
@@ -167,7 +170,8 @@ func classify(bucket, op, key string, err error) *Error {
 	if resp, ok := errors.AsType[*awshttp.ResponseError](err); ok {
 		e.Status, e.RequestID = resp.HTTPStatusCode(), resp.ServiceRequestID()
 	}
-	if api, ok := errors.AsType[smithy.APIError](err); ok && e.Status != 0 {
+	api, readable := errors.AsType[smithy.APIError](err)
+	if readable && e.Status != 0 {
 		e.Code = api.ErrorCode()
 	}
 	if e.Code == "" || e.Code == "UnknownError" {
@@ -175,6 +179,10 @@ func classify(bucket, op, key string, err error) *Error {
 	}
 	if e.Status == 0 || e.Status < 300 {
 		e.connection(err)
+		return e
+	}
+	if !readable { // an answer that broke off, or one of something in between
+		e.unknown, e.Code = true, ""
 		return e
 	}
 	e.judge()

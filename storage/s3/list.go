@@ -22,6 +22,9 @@ import (
 // deleteBatch is how many keys one request removes at most.
 const deleteBatch = 1000
 
+// refusalsShown is how many refused keys of a request an error names.
+const refusalsShown = 10
+
 // List describes the files below a folder.
 func (f *FS) List(ctx context.Context, dir string) ([]storage.Info, error) {
 	return f.list(ctx, dir, "")
@@ -242,6 +245,9 @@ func (b *bucket) removeBatch(ctx context.Context, keys []string) error {
 		}
 		return nil
 	})
+	if more := len(refused) - refusalsShown; more > 0 {
+		refused = append(refused[:refusalsShown], fmt.Errorf("s3: DeleteObjects in bucket %s: and %d more keys were refused", b.name, more))
+	}
 	return errors.Join(append(refused, err)...)
 }
 

@@ -19,9 +19,20 @@ const (
 	// assembling is how long a server may need to make an object of its parts without a
 	// word; Amazon's sends blanks meanwhile.
 	assembling = 10 * time.Minute
-	// dropTimeout bounds the removal of an upload that is given up.
+	// dropTimeout bounds the removal of what is given up, lateTimeout that of a caller
+	// whose context has ended.
 	dropTimeout = 10 * time.Second
+	lateTimeout = time.Second
 )
+
+// dropContext is what the removal of something given up runs under.
+func dropContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	limit := dropTimeout
+	if ctx.Err() != nil {
+		limit = lateTimeout
+	}
+	return context.WithTimeout(context.WithoutCancel(ctx), limit)
+}
 
 // parts sends the bytes of one file in parts of one size, which some servers insist
 // on. One part is being filled; those that are full are sent beside it, as many at
@@ -184,12 +195,12 @@ func (w *parts) end() {
 
 // drop gives the file up, and takes its upload away.
 func (w *parts) drop() {
+	ctx, cancel := dropContext(w.ctx)
+	defer cancel()
 	w.end()
 	if w.id == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(w.ctx), dropTimeout)
-	defer cancel()
 	_ = w.b.abort(ctx, w.key, w.id) // what stays behind is hidden, and removed with its folder
 }
 

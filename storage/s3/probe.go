@@ -75,7 +75,7 @@ func (f *FS) try(ctx context.Context) (can abilities, err error) {
 	key := f.prefix + scratch + newToken()
 	defer func() {
 		// Where objects may be written and not removed, the scratch object stays.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), dropTimeout)
+		ctx, cancel := dropContext(ctx)
 		defer cancel()
 		_ = f.b.removeOne(ctx, key)
 	}()

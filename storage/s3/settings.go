@@ -76,7 +76,7 @@ func fields() []field {
 	return []field{
 		text("region", "region of the bucket; else AWS_REGION or the profile's, else us-east-1", "", func(c *Config) *string { return &c.Region }),
 		{setting("endpoint", "address of a server other than Amazon's, such as https://minio.example:9000; else AWS_ENDPOINT_URL_S3", ""), setEndpoint},
-		{setting("path_style", "true: the bucket stands in the path, false: in the host's name", "true where there is an endpoint"), setPathStyle},
+		{setting("path_style", "true: the bucket stands in the path of a request, false: in the host's name; by itself true where there is an endpoint", ""), setPathStyle},
 		text("profile", "profile of the shared files ~/.aws/config and credentials; else AWS_PROFILE", "", func(c *Config) *string { return &c.Profile }),
 		text("access_key_id", "access key; else the environment, the profile, a web identity or the instance's role", "", func(c *Config) *string { return &c.AccessKeyID }),
 		secret("secret_access_key", "its secret", func(c *Config) *Secret { return &c.SecretAccessKey }),

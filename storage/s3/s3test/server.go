@@ -147,6 +147,16 @@ func (s *Server) Keys(name string) (keys []string) {
 	return keys
 }
 
+// Header is what a writer said of an object: its metadata and encryption.
+func (s *Server) Header(name, key string) http.Header {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.buckets[name]; b != nil {
+		return b.objects[key].meta.Clone()
+	}
+	return nil
+}
+
 // Uploads counts the multipart uploads of a bucket that are open.
 func (s *Server) Uploads(name string) int {
 	s.mu.Lock()
