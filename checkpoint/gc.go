@@ -93,7 +93,7 @@ func (s *Store) Garbage(ctx context.Context, opts GCOptions) (*Garbage, error) {
 		return nil, err
 	}
 	if inv.damaged != nil {
-		return nil, fmt.Errorf("pipeline %s: nothing is removed, since it is not known what is needed: %w", s.pipeline, inv.damaged)
+		return nil, fmt.Errorf("pipeline %s: %w: %w", s.pipeline, ErrUnclear, inv.damaged)
 	}
 	g := decideGarbage(inv, opts, s.opts.Now())
 	for i := range g.Items {
@@ -234,6 +234,9 @@ func (s *Store) removeGarbage(ctx context.Context, g *Garbage, it *GarbageItem) 
 
 // removeAtOnce is how many files one call removes, so that progress shows.
 const removeAtOnce = 1000
+
+// ErrUnclear says that records are damaged which tell what is needed.
+var ErrUnclear = errors.New("nothing is removed, since it is not known what is needed")
 
 // ErrStarted says that a process has started the pipeline while garbage was removed.
 var ErrStarted = errors.New("a process has started the pipeline meanwhile, and may restore what was to be removed: look again")

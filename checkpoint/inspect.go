@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"sync"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/storage"
@@ -97,6 +98,12 @@ type Report struct {
 	Warnings []error
 }
 
+// Amount is how much of a checkpoint's files was read.
+type Amount struct {
+	Files int
+	Bytes int64
+}
+
 // Verify reads every byte of a checkpoint and reports each file that is not what was
 // written. Its error says that the metadata itself cannot be used.
 func Verify(ctx context.Context, address string) (*Report, error) {
@@ -104,13 +111,47 @@ func Verify(ctx context.Context, address string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	return o.Verify(ctx, nil), nil
+}
+
+// Verify reads every byte of the checkpoint's files. progress is told after each file,
+// one call at a time; it may be nil.
+func (o *Opened) Verify(ctx context.Context, progress func(done, all Amount)) *Report {
 	list := o.Meta.Files()
-	r := &Report{Opened: o, Files: len(list), Faults: verifyFiles(ctx, o.files, list, false)}
+	r := &Report{Opened: o, Files: len(list)}
 	for _, f := range list {
 		r.Bytes += f.Size
 	}
+	r.Faults = verifyFiles(ctx, watched(o.files, Amount{Files: r.Files, Bytes: r.Bytes}, progress), list, false)
 	if _, err := o.Statistics(ctx); err != nil {
 		r.Warnings = append(r.Warnings, err)
 	}
-	return r, nil
+	return r
+}
+
+// watched tells of each file that is verified.
+func watched(f verifiable, all Amount, progress func(done, all Amount)) verifiable {
+	if progress == nil {
+		return f
+	}
+	return &watchedFiles{verifiable: f, all: all, progress: progress}
+}
+
+type watchedFiles struct {
+	verifiable
+	all      Amount
+	progress func(done, all Amount)
+
+	mu   sync.Mutex
+	done Amount
+}
+
+func (w *watchedFiles) verify(ctx context.Context, f connectors.StateFile) error {
+	err := w.verifiable.verify(ctx, f)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done.Files++
+	w.done.Bytes += f.Size
+	w.progress(w.done, w.all)
+	return err
 }

@@ -166,9 +166,14 @@ func outside(u *url.URL) (place, error) {
 // verifyWorkers is how many files are read at once.
 const verifyWorkers = 4
 
+// verifiable can tell whether a file is what was written.
+type verifiable interface {
+	verify(ctx context.Context, s connectors.StateFile) error
+}
+
 // verifyFiles reads files to their ends and returns what is wrong with them, in
 // their order; at most one fault where first is enough.
-func verifyFiles(ctx context.Context, f *files, list []connectors.StateFile, first bool) []error {
+func verifyFiles(ctx context.Context, f verifiable, list []connectors.StateFile, first bool) []error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	errs := make([]error, len(list))

@@ -62,6 +62,9 @@ func NewStore(f storage.FS, pipeline string, opts StoreOptions) (*Store, error) 
 	return &Store{fs: f, pipeline: pipeline, opts: opts, log: opts.Log}, nil
 }
 
+// Pipeline is the name of the store's pipeline.
+func (s *Store) Pipeline() string { return s.pipeline }
+
 // address is that of a name in the store, as -s takes it.
 func (s *Store) address(name string) string { return addressOf(s.fs, name) }
 
