@@ -21,7 +21,7 @@ import (
 func (s *Store) checkClaim(c *candidate, from string) error {
 	base := path.Base(c.dir)
 	_, isChk := parseChk(base)
-	reason := ""
+	var reason string
 	switch {
 	case c.savepoint && isSavepointName(base), isChk && !c.foreign && c.job() == c.meta.Job:
 		return nil

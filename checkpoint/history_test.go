@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"path"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -48,6 +49,10 @@ type runner struct {
 	cut     int    // position of the last checkpoint in a complete one
 	pending *pending
 	dead    bool
+	from    string // what the user asks for
+	claim   bool
+	proven  *checkpoint.Metadata // the last one
+	pinned  *pinned
 }
 
 type pending struct {
@@ -55,6 +60,7 @@ type pending struct {
 	pos       int
 	completed bool
 	sunk      bool
+	meta      *checkpoint.Metadata
 }
 
 type world struct {
@@ -68,6 +74,8 @@ type world struct {
 	numbers map[string]bool // job and number of each complete checkpoint
 	// lists of what a complete checkpoint holds that is not published yet
 	held map[checkpoint.ID][]published
+	// places of savepoints
+	saves savepoints
 }
 
 func (w *world) faults(t *rapid.T) {
@@ -123,7 +131,9 @@ func (w *world) newStart(t *rapid.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.procs = append(w.procs, &runner{store: s})
+	r := &runner{store: s}
+	r.from, r.claim = w.saves.wish(t)
+	w.procs = append(w.procs, r)
 }
 
 // run does the next things that a process would do.
@@ -171,7 +181,10 @@ func (w *world) take(r *runner) {
 }
 
 func (w *world) restore(t *rapid.T, r *runner) {
-	p, err := own(context.Background(), r.store, r.g, checkpoint.Request{Behind: w.behind(r.store)})
+	if r.claim { // also where the answer is lost
+		w.saves.claim(r.from)
+	}
+	p, err := own(context.Background(), r.store, r.g, checkpoint.Request{From: r.from, Claim: r.claim, Behind: w.behind(r.store)})
 	if connectors.IsPermanent(err) {
 		r.dead = true // a person is needed
 		return
@@ -184,6 +197,10 @@ func (w *world) restore(t *rapid.T, r *runner) {
 		return
 	}
 	r.process, r.steps = p, 2
+	if p.r.NewJob && w.chosenByUser(t, p.r.Job) {
+		w.rollBack(t, r)
+		return
+	}
 	if p.r.Meta != nil {
 		from := p.r.Meta.ID()
 		cut, known := w.cuts[from]
@@ -192,8 +209,10 @@ func (w *world) restore(t *rapid.T, r *runner) {
 		}
 		r.pos, r.cut = cut, cut
 		// Resolve what the checkpoint holds, then revoke the rest.
-		for _, c := range w.held[from] {
-			w.commit(t, r, c)
+		if len(p.r.Meta.Committables) > 0 {
+			for _, c := range w.held[from] {
+				w.commit(t, r, c)
+			}
 		}
 	}
 	w.sink.generation = max(w.sink.generation, r.g)
@@ -243,6 +262,9 @@ func (w *world) complete(t *rapid.T, r *runner) {
 	if err != nil {
 		return // tried again
 	}
+	if rapid.IntRange(0, 3).Draw(t, "for a savepoint") == 0 {
+		m.Kind = checkpoint.Savepoint
+	}
 	w.cuts[this] = p.pos
 	w.held[this] = []published{{id: this, from: r.cut, to: p.pos}}
 	err = r.job.Complete(ctx, m)
@@ -262,7 +284,7 @@ func (w *world) completed(t *rapid.T, r *runner, m *checkpoint.Metadata) {
 		t.Fatalf("number %d of job %s is used twice", m.Number, m.Job)
 	}
 	w.numbers[key] = true
-	r.pending.completed = true
+	r.pending.completed, r.pending.meta = true, m
 	r.cut = r.pending.pos
 }
 
@@ -293,7 +315,7 @@ func (w *world) prove(t *rapid.T, r *runner) {
 	if err != nil {
 		return
 	}
-	r.pending = nil
+	r.proven, r.pending = r.pending.meta, nil
 	if err := r.job.Retain(context.Background()); errors.Is(err, connectors.ErrFenced) {
 		r.dead = true
 	}
@@ -377,6 +399,10 @@ func (w *world) finish(t *rapid.T, damaged bool) {
 	w.procs = append(w.procs, last)
 	w.take(last)
 	w.restore(t, last)
+	if last.dead && w.saves.cancelled {
+		last.dead, last.from = false, checkpoint.FromNone
+		w.restore(t, last)
+	}
 	if last.dead && damaged {
 		return
 	}
@@ -390,6 +416,7 @@ func (w *world) finish(t *rapid.T, damaged bool) {
 			done++
 		}
 	}
+	w.saves.check(t)
 	if n := len(w.sink.commits); n == 0 || w.sink.commits[n-1].to != last.pos {
 		t.Fatalf("the sink is at %v, the input at %d", w.sink.commits, last.pos)
 	}
@@ -418,11 +445,13 @@ func TestAnyHistoryPublishesEveryRecordOnce(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				below := mem.New()
 				w := &world{t: t, below: below, fs: storagetest.Faulty(below, rapid.Uint64().Draw(t, "seed")),
-					cuts: map[checkpoint.ID]int{}, owner: map[uint64]*runner{}, numbers: map[string]bool{}, held: map[checkpoint.ID][]published{}}
+					saves: newSavepoints(), cuts: map[checkpoint.ID]int{}, owner: map[uint64]*runner{}, numbers: map[string]bool{}, held: map[checkpoint.ID][]published{}}
+				defer faultyPlaces.Delete(strings.TrimPrefix(w.saves.dir, "unsound://"))
 				damaged := false
 				actions := map[string]func(*rapid.T){
 					"start": w.newStart, "run": w.run, "run on": w.run, "kill": w.kill,
 					"restart": w.restartInProcess, "faults": w.faults, "": w.check,
+					"pin": w.pin, "savepoint": w.savepoint, "cancel": w.cancel,
 				}
 				if damaging {
 					actions["damage"] = func(t *rapid.T) { w.damage(t); damaged = true }

@@ -103,11 +103,14 @@ func (l Lineage) Behind(r, witness ID) bool {
 }
 
 // LeftBehind reports whether a user has since chosen to go on from something that does
-// not include the witness, which therefore binds nobody any more.
+// not include the witness, which therefore binds nobody any more. Only choices for the
+// newest owner's job and those that it came from count: a start that fell asleep may
+// write its record long after a newer one has gone on from elsewhere.
 func (l Lineage) LeftBehind(witness ID) bool {
+	jobs := l.jobs()
 	var chosen uint64
 	for g, o := range l {
-		if g > witness.Generation && g > chosen && o.ChosenBy == ByUser {
+		if g > witness.Generation && g > chosen && o.ChosenBy == ByUser && jobs[o.Job] {
 			chosen = g
 		}
 	}
@@ -118,18 +121,40 @@ func (l Lineage) LeftBehind(witness ID) bool {
 	return !ok || n < witness.Number
 }
 
-// Orphan reports whether a newer generation went on from something that does not
-// include checkpoint id: id is never restored by itself and never committed.
+// Orphan reports whether the newest owner, of a later generation, goes on from something
+// that does not include checkpoint id: id is never restored by itself and never
+// committed. What older owners say does not count, for the same reason as in LeftBehind;
+// the newest has heeded what it found of them.
 func (l Lineage) Orphan(id ID) bool {
-	for h := range l {
-		if h <= id.Generation {
-			continue
-		}
-		if n, ok := l.Reach(h, id.Generation); !ok || n < id.Number {
-			return true
+	h := l.newest()
+	if h <= id.Generation {
+		return false
+	}
+	n, ok := l.Reach(h, id.Generation)
+	return !ok || n < id.Number
+}
+
+// newest is the highest generation with a record, 0 for none.
+func (l Lineage) newest() uint64 {
+	var h uint64
+	for g := range l {
+		h = max(h, g)
+	}
+	return h
+}
+
+// jobs are the newest owner's job and all that it came from.
+func (l Lineage) jobs() map[string]bool {
+	jobs := map[string]bool{l[l.newest()].Job: true}
+	for more := true; more; {
+		more = false
+		for _, o := range l {
+			if jobs[o.Job] && o.RestoredJob != "" && !jobs[o.RestoredJob] {
+				jobs[o.RestoredJob], more = true, true
+			}
 		}
 	}
-	return false
+	return jobs
 }
 
 // generations are those with a record, the newest first.

@@ -270,3 +270,34 @@ func TestRecordsAreWrittenOnceAndCanBeRepeated(t *testing.T) {
 		t.Fatal("a record was replaced")
 	}
 }
+
+// A start that a user told what to restore falls asleep between its generation and its
+// record. It cannot take away what a newer one has gone on from.
+func TestARecordThatComesTooLateChangesNothing(t *testing.T) {
+	_, s := memory(t)
+	old := start(t, s, "").take(3)
+	sv, err := s.Survey(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	asleep, err := s.TakeNext(t.Context(), sv)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.Choose(t.Context(), sv, checkpoint.Request{From: old.path(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "").wantRestored(1, 3)
+	if err := s.WriteOwner(t.Context(), asleep, r.Owner()); err != nil {
+		t.Fatal(err)
+	}
+	next := start(t, s, "").wantRestored(1, 3)
+	if next.job.ID() != old.job.ID() || next.r.NewJob {
+		t.Errorf("it went on as job %s, new %v", next.job.ID(), next.r.NewJob)
+	}
+	sv, err = s.Survey(t.Context())
+	if err != nil || sv.Owners.LeftBehind(id(1, 3)) || !sv.Owners.Behind(id(1, 2), id(1, 3)) {
+		t.Errorf("what was published since counts no more: %v", err)
+	}
+}

@@ -1,7 +1,6 @@
 package checkpoint
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/hex"
@@ -187,19 +186,17 @@ func Savepoints(ctx context.Context, dir string) ([]FoundSavepoint, error) {
 	}
 	found = slices.DeleteFunc(found, func(s FoundSavepoint) bool { return s.Name == "" })
 	slices.SortStableFunc(found, func(a, b FoundSavepoint) int {
-		if a.Meta == nil || b.Meta == nil {
-			return cmp.Compare(btoi(a.Meta == nil), btoi(b.Meta == nil))
+		switch {
+		case a.Meta == nil && b.Meta == nil:
+			return 0
+		case a.Meta == nil:
+			return 1
+		case b.Meta == nil:
+			return -1
 		}
 		return b.Meta.Completed.Compare(a.Meta.Completed)
 	})
 	return found, nil
-}
-
-func btoi(b bool) int {
-	if b {
-		return 1
-	}
-	return 0
 }
 
 // addressOf is the address of a folder, as -s takes it.
