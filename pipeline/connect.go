@@ -32,7 +32,7 @@ func (a *attempt) makeSinks() error {
 		a.note("sink", s.sink.Close())
 	}
 	a.sinks, a.shared.byKey = map[string]*sinkRun{}, nil
-	a.commits = &committers{log: a.log, byID: map[string]connectors.Committer{}}
+	a.commits = &committers{log: a.log, byID: map[string]connectors.Committer{}, loss: newLossRule(&a.plan.Spec.Checkpoint, a.counts)}
 	for _, s := range a.plan.sinks {
 		sink, err := s.spec.Spec.New(s.spec.Config)
 		if err != nil {

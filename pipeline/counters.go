@@ -38,6 +38,9 @@ type Counts struct {
 	Skipped  int64 // records left out by on_error: skip
 	Dead     int64 // records sent to a sink of dead letters
 	Late     int64 // records too late for what they belong to, with no branch reading them
+	// LostCommits are commits that were lost and given up by on_lost_commit: accept_loss,
+	// and LostRecords the records in those of which that is known.
+	LostCommits, LostRecords int64
 }
 
 func (c *Counts) add(t *counters) {
@@ -48,6 +51,11 @@ func (c *Counts) add(t *counters) {
 	c.Skipped += t.skipped.Load()
 	c.Dead += t.dead.Load()
 	c.Late += t.late.Load()
+}
+
+func (c *Counts) addLost(t *tally) {
+	c.LostCommits += t.lostCommits.Load()
+	c.LostRecords += t.lostRecords.Load()
 }
 
 // failureCounts counts records that failed, by step and kind.

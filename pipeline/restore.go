@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"slices"
-	"strings"
 	"syscall"
 	"time"
 
@@ -39,11 +37,15 @@ func (r *runner) attempt(ctx context.Context) (Outcome, error) {
 func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Restore, *checkpoint.Job, error) {
 	ctx, release := r.untilStop(ctx)
 	defer release()
+	if err := r.probeStorage(ctx); err != nil {
+		return nil, nil, err
+	}
 	req := r.request()
 	survey, err := r.store.Survey(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
+	r.warnOfHosts(survey)
 	r.job = survey.Job
 	likely, err := r.refuse(ctx, survey, req)
 	if err != nil {
@@ -56,7 +58,13 @@ func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Rest
 		return nil, nil, err
 	}
 	if !r.chosen {
-		if err := r.persist(ctx, "look what there is to read", func() error { return a.listSplits(ctx, likely) }); err != nil {
+		err := r.persist(ctx, "look what there is to read", func() error {
+			if err := a.listSplits(ctx, likely); err != nil {
+				return err
+			}
+			return a.checkPositions(ctx, likely)
+		})
+		if err != nil {
 			return nil, nil, err
 		}
 	}
@@ -94,39 +102,11 @@ func (r *runner) untilStop(ctx context.Context) (context.Context, func()) {
 // request is what is asked for: at a start what the user said, at a restart in
 // the process the newest checkpoint of the job.
 func (r *runner) request() checkpoint.Request {
-	req := checkpoint.Request{AcceptDuplicates: r.opts.AcceptDuplicates}
+	req := checkpoint.Request{AcceptDuplicates: r.opts.AcceptDuplicates, Lost: r.lost}
 	if !r.chosen {
 		req.From = r.opts.From
 	}
 	return req
-}
-
-// refuse stops before anything is written where that can be known, since taking
-// a generation ends the process that runs the pipeline now. It returns what will
-// probably be restored.
-func (r *runner) refuse(ctx context.Context, survey *checkpoint.Survey, req checkpoint.Request) (*checkpoint.Metadata, error) {
-	if r.chosen {
-		return nil, nil
-	}
-	if err := r.store.Check(ctx, survey, req); err != nil {
-		return nil, err
-	}
-	switch req.From {
-	case checkpoint.FromNone:
-		return nil, nil
-	case "":
-		for _, f := range survey.Checkpoints {
-			if f.Meta != nil && !f.Orphan {
-				return f.Meta, r.fits(f.Meta, false)
-			}
-		}
-		return nil, nil
-	}
-	o, err := checkpoint.Inspect(ctx, req.From)
-	if err != nil {
-		return nil, err
-	}
-	return o.Meta, r.fits(o.Meta, true)
 }
 
 // takeGeneration makes this process the owner. A try that failed leaves the
@@ -157,117 +137,35 @@ func unusable(err error) bool {
 // choose lists the checkpoints anew, since another process may have been at work
 // until the generation was taken, decides what to restore, and records it.
 func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request) (*checkpoint.Restore, *checkpoint.Job, error) {
-	survey, err := r.store.Survey(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	a.origin.Store(survey.Origin())
-	req.Behind = func(ctx context.Context, id checkpoint.ID) (string, error) {
-		st, err := a.commits.standingOf(ctx, survey.Owners, &id, true)
-		return st.behind, err
-	}
-	var restore *checkpoint.Restore
-	err = r.persist(ctx, "choose a checkpoint", func() (err error) {
-		if restore, err = r.store.Choose(ctx, survey, req); err != nil {
-			return err
+	var d *decision
+	err := r.persist(ctx, "choose a checkpoint", func() error {
+		survey, err := r.store.Survey(ctx)
+		if err == nil {
+			d, err = r.decide(ctx, a, survey, req)
 		}
-		return r.checkBehind(ctx, a, survey.Owners, restore)
+		return err
 	})
+	if err == nil {
+		err = d.refusal(&r.opts)
+	}
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.fits(restore.Meta, restore.ChosenBy == checkpoint.ByUser); err != nil {
-		return nil, nil, err
-	}
+	d.tell(r.log)
+	restore := d.restore
 	if err := r.store.WriteOwner(ctx, r.generation, restore.Owner()); err != nil {
 		return nil, nil, err
 	}
-	r.job, r.chosen = restore.Job, true
+	r.job, r.chosen, r.lost = restore.Job, true, nil
 	a.origin.Store(restore.Origin)
+	job := r.store.Job(restore.Job, r.generation)
+	a.commits.owner = job.CheckOwner
 	if restore.Meta != nil {
 		r.log.Info("restoring", "checkpoint", restore.Path, "number", restore.Meta.Number, "job", restore.Job, "generation", r.generation)
 	} else {
 		r.log.Info("starting fresh", "job", restore.Job, "generation", r.generation)
 	}
-	return restore, r.store.Job(restore.Job, r.generation), nil
-}
-
-// checkBehind refuses to go on by itself from less than what a sink has published:
-// the storage has lost checkpoints since, or was put back to an older state.
-func (r *runner) checkBehind(ctx context.Context, a *attempt, owners checkpoint.Lineage, restore *checkpoint.Restore) error {
-	if r.opts.Plan.Spec.Checkpoint.Storage == "" {
-		return nil
-	}
-	byUser := restore.ChosenBy == checkpoint.ByUser
-	var id *checkpoint.ID
-	what := "nothing to restore"
-	if restore.Meta != nil {
-		i := restore.Meta.ID()
-		id, what = &i, fmt.Sprintf("checkpoint %d of generation %d", i.Number, i.Generation)
-	}
-	st, err := a.commits.standingOf(ctx, owners, id, false)
-	if err != nil {
-		return err
-	}
-	reason := st.behind
-	if byUser || r.opts.AcceptDuplicates {
-		restore.Acknowledged = st.foreign
-	}
-	if reason == "" {
-		return nil
-	}
-	if byUser || r.opts.AcceptDuplicates {
-		r.log.Warn("going on from less than what was published, as asked: results since then are published again", "from", what, "reason", reason)
-		return nil
-	}
-	return connectors.Permanent(fmt.Errorf("the checkpoint storage has %s to go on from, but %s: later checkpoints are missing there, and going on would publish results twice; "+
-		"bring them back, or take the duplicates with --accept-duplicates, or start anew with --from none", what, reason))
-}
-
-// fits compares the state of a checkpoint with the definition.
-func (r *runner) fits(m *checkpoint.Metadata, byUser bool) error {
-	if m == nil {
-		return nil
-	}
-	if byUser && m.Drained && !r.opts.AllowDrained {
-		return connectors.Permanent(fmt.Errorf("checkpoint %d was taken at the end of the input, after event time had run out: "+
-			"go on from it with --allow-drained, or from an earlier one", m.Number))
-	}
-	spec := r.opts.Plan.Spec
-	if m.MaxParallelism != 0 && m.MaxParallelism != spec.MaxParallelism {
-		return connectors.Permanent(fmt.Errorf("max_parallelism is %d in the checkpoint and %d in the file: it can never change; set it back", m.MaxParallelism, spec.MaxParallelism))
-	}
-	kinds := map[string]string{}
-	for i := range spec.Sources {
-		kinds[spec.Sources[i].UID] = "source " + spec.Sources[i].Kind
-	}
-	for i := range spec.Sinks {
-		kinds[spec.Sinks[i].UID] = "sink " + spec.Sinks[i].Kind
-	}
-	keyed := map[string]*keyedNode{}
-	for _, c := range r.opts.Plan.keyedSteps() {
-		kinds[c.keyed.spec.UID], keyed[c.keyed.spec.UID] = c.keyed.spec.Kind, c.keyed
-	}
-	var gone []string
-	for i := range m.Operators {
-		op := &m.Operators[i]
-		kind, ok := kinds[op.UID]
-		if !ok {
-			gone = append(gone, fmt.Sprintf("%s (%s)", op.UID, op.Kind))
-		} else if kind != op.Kind {
-			return connectors.Permanent(fmt.Errorf("%s is a %s in the checkpoint and a %s in the file: its state does not fit; give the new one another name or uid", op.UID, op.Kind, kind))
-		} else if node := keyed[op.UID]; node != nil {
-			if err := errors.Join(node.definitionFits(op), backendFits(op, spec.Checkpoint.State.Backend)); err != nil {
-				return err
-			}
-		}
-	}
-	if len(gone) > 0 && !r.opts.AllowNonRestoredState {
-		slices.Sort(gone)
-		return connectors.Permanent(fmt.Errorf("the checkpoint holds state that the file has nothing for: %s; "+
-			"put it back, or drop the state with --allow-non-restored-state", strings.Join(gone, ", ")))
-	}
-	return nil
+	return restore, job, nil
 }
 
 // resolve finishes what the restored checkpoint promised, takes away what came
@@ -279,7 +177,7 @@ func (r *runner) resolve(ctx context.Context, a *attempt, restore *checkpoint.Re
 		if !restore.Committed {
 			keep = m.Committables
 			if err := a.commits.commit(ctx, m, true); err != nil {
-				return r.unlessFenced(ctx, r.withRemedy(ctx, err))
+				return r.unlessFenced(ctx, err)
 			}
 		}
 		if !restore.NewJob {
@@ -344,22 +242,4 @@ func (r *runner) unlessFenced(ctx context.Context, err error) error {
 	}
 	return fmt.Errorf("the sink says that it is fenced, but no newer process has taken the pipeline over here: "+
 		"is a pipeline of the same name or prefix at work elsewhere? %s", err.Error())
-}
-
-// withRemedy adds to a lost commit from where the pipeline can go on.
-func (r *runner) withRemedy(ctx context.Context, err error) error {
-	var lost *LostCommitError
-	if !errors.As(err, &lost) {
-		return err
-	}
-	survey, surveyErr := r.store.Survey(ctx)
-	if surveyErr != nil {
-		return err
-	}
-	for _, f := range survey.Checkpoints {
-		if f.Committed && f.Meta != nil && !f.Orphan && f.Number < lost.Checkpoint.Number {
-			return fmt.Errorf("%w; every commit up to checkpoint %d is proven: -s %s goes on from there and publishes anew what came after", err, f.Number, f.Path)
-		}
-	}
-	return err
 }

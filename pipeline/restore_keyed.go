@@ -55,34 +55,6 @@ func keyedStates(op *checkpoint.Operator) (map[int]keyedState, error) {
 	return out, nil
 }
 
-// definitionFits refuses the state of a keyed step that was defined otherwise.
-func (n *keyedNode) definitionFits(op *checkpoint.Operator) error {
-	noted, err := keyedStates(op)
-	if err != nil {
-		return connectors.Permanent(err)
-	}
-	for _, k := range noted {
-		if k.Definition != "" && n.definition != "" && k.Definition != n.definition {
-			return connectors.Permanent(fmt.Errorf("the state of step %s was made by another definition, and means something else now:\n"+
-				"  in the checkpoint: %s\n  in the file:       %s\n"+
-				"put the definition back, or give the new step another name or uid, and drop the old state with --allow-non-restored-state",
-				op.UID, k.Definition, n.definition))
-		}
-	}
-	return nil
-}
-
-// backendFits refuses state that only the other backend reads.
-func backendFits(op *checkpoint.Operator, backend string) error {
-	for i := range op.KeyGroups {
-		if op.KeyGroups[i].Format != "" && backend != spec.DiskState {
-			return connectors.Permanent(fmt.Errorf("the state of step %s is in files of the backend disk, which %s does not read: "+
-				"go on with checkpoint.state.backend: disk; with checkpoint.incremental: false its next checkpoint is one that every backend reads", op.UID, backend))
-		}
-	}
-	return nil
-}
-
 // keyedSteps are the chains that begin with a keyed step.
 func (p *Plan) keyedSteps() []*chain {
 	var out []*chain

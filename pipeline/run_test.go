@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -358,36 +356,6 @@ func TestFailedCheckpointsAreTakenOverByTheNext(t *testing.T) {
 	})
 }
 
-func TestALostCommitStopsAndSaysSo(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := pipelinetest.New(t, straight)
-		feed, out := w.Feed("in", 2), w.Target("out")
-		fill(feed, 2, 0, 100)
-		reached := make(chan struct{})
-		out.BeforeCommit = func(connectors.CheckpointID) error {
-			select {
-			case <-reached:
-			default:
-				close(reached)
-			}
-			return errors.New("target is down")
-		}
-		p := w.Start()
-		<-reached
-		p.Crash()
-		out.BeforeCommit = nil
-		out.Lose()
-		s, err := w.Run()
-		var lost *pipeline.LostCommitError
-		if !errors.As(err, &lost) || !connectors.IsPermanent(err) {
-			t.Fatalf("outcome %s, error %v", s.Outcome, err)
-		}
-		if lost.Committer != "collect/sink" || lost.Checkpoint.Number == 0 {
-			t.Errorf("the error names %q, checkpoint %d", lost.Committer, lost.Checkpoint.Number)
-		}
-	})
-}
-
 func TestACrashAtTheLastCheckpointOfABoundedInputIsFinishedByTheNextRun(t *testing.T) {
 	for _, at := range []string{"before-commit", "after-commit", "after-proven", "before-ended-file"} {
 		t.Run(at, func(t *testing.T) {
@@ -449,43 +417,6 @@ func TestACheckpointMarkedCommittedNeedsNoOtherProof(t *testing.T) {
 			t.Errorf("asked again: %v, error %v", asked, err)
 		}
 		equal(t, sorted(out.Values()), wantEven(100))
-	})
-}
-
-func TestALostCommitNamesFromWhereToGoOn(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := pipelinetest.New(t, straight)
-		feed, out := w.Feed("in", 2), w.Target("out")
-		fill(feed, 2, 0, 100)
-		reached := make(chan struct{})
-		var once sync.Once
-		var down atomic.Bool
-		out.BeforeCommit = func(connectors.CheckpointID) error {
-			if !down.Load() {
-				return nil
-			}
-			once.Do(func() { close(reached) })
-			return errors.New("target is down")
-		}
-		p := w.Start()
-		time.Sleep(250 * time.Millisecond)
-		down.Store(true)
-		fill(feed, 2, 100, 200)
-		<-reached
-		p.Crash()
-		out.BeforeCommit = nil
-		out.Lose()
-		feed.End()
-		_, err := w.Run()
-		path := regexp.MustCompile(`-s (\S+)`).FindStringSubmatch(fmt.Sprint(err))
-		if path == nil {
-			t.Fatalf("error %v", err)
-		}
-		w.Options.From = path[1]
-		if _, err := w.Run(); err != nil {
-			t.Fatal(err)
-		}
-		equal(t, sorted(out.Values()), wantEven(200))
 	})
 }
 

@@ -115,10 +115,12 @@ func Run(ctx context.Context, opts Options) (*Summary, error) {
 type runner struct {
 	opts       Options
 	log        *slog.Logger
+	fs         storage.FS // of the checkpoints
 	store      *checkpoint.Store
-	generation uint64 // 0 until one was taken
-	unsure     bool   // a later one may have been taken too: the outcome is unknown
-	chosen     bool   // what the user asked for is restored, and recorded
+	generation uint64                  // 0 until one was taken
+	unsure     bool                    // a later one may have been taken too: the outcome is unknown
+	chosen     bool                    // what the user asked for is restored, and recorded
+	lost       map[checkpoint.ID]error // checkpoints whose output is lost, until another is chosen
 	job        string
 	restarts   restarts
 	restarted  int
@@ -130,6 +132,8 @@ type tally struct {
 	total       Counts
 	checkpoints atomic.Int64
 	failures    failureCounts
+
+	lostCommits, lostRecords atomic.Int64 // given up by on_lost_commit: accept_loss
 }
 
 // unstored counts the runs without storage in this process: each has a place of its own in memory.
@@ -162,7 +166,7 @@ func newRunner(opts Options) (*runner, error) {
 	if err != nil {
 		return nil, connectors.Permanent(err)
 	}
-	return &runner{opts: opts, log: log, store: store, restarts: restarts{rule: spec.Restart}}, nil
+	return &runner{opts: opts, log: log, fs: fs, store: store, restarts: restarts{rule: spec.Restart}}, nil
 }
 
 // loop starts attempts until one ends for good.
@@ -170,6 +174,7 @@ func (r *runner) loop(ctx context.Context) (Outcome, error) {
 	for {
 		began := time.Now()
 		outcome, err := r.guarded(ctx)
+		err = r.settleLoss(ctx, err)
 		switch {
 		case err == nil:
 			return outcome, nil
@@ -184,7 +189,11 @@ func (r *runner) loop(ctx context.Context) (Outcome, error) {
 			r.log.Warn("stopped while it had failed: the next start goes on from the last checkpoint", "err", err)
 			return Stopped, nil
 		}
-		delay, again := r.restarts.next(time.Now(), time.Since(began))
+		var lost *LostCommitError
+		delay, again := rewindPause, true // the next attempt goes back
+		if !errors.As(err, &lost) {
+			delay, again = r.restarts.next(time.Now(), time.Since(began))
+		}
 		if !again {
 			return Failed, fmt.Errorf("the restart strategy gives up after %d restarts: %w", r.restarted, err)
 		}
@@ -236,6 +245,7 @@ func recoverTo(err *error) {
 }
 
 func (r *runner) summary(outcome Outcome) *Summary {
+	r.tally.total.addLost(&r.tally)
 	return &Summary{
 		Pipeline: r.opts.Plan.Spec.Name, Job: r.job, Outcome: outcome, Counts: r.tally.total,
 		Failures: r.tally.failures.snapshot(), Checkpoints: r.tally.checkpoints.Load(), Restarts: r.restarted,
@@ -250,7 +260,7 @@ func (r *runner) newAttempt() *attempt {
 	}
 	return &attempt{
 		uploads: newUploads(),
-		plan: r.opts.Plan, opts: &r.opts, log: r.log, parallelism: n, counts: &r.tally, clocks: newClockGroup(),
+		plan:    r.opts.Plan, opts: &r.opts, log: r.log, parallelism: n, counts: &r.tally, clocks: newClockGroup(),
 		ended: make(chan struct{}), failed: make(chan error, 1),
 	}
 }

@@ -39,7 +39,7 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 	r.opts.Running()
 	finished, err := a.run(ctx)
 	if err != nil {
-		return Failed, r.unlessFenced(ctx, r.withRemedy(ctx, err))
+		return Failed, r.unlessFenced(ctx, err)
 	}
 	if finished {
 		return Finished, job.End(ctx, checkpoint.Ended{How: checkpoint.Finished})

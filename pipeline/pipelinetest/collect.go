@@ -32,6 +32,8 @@ type Target struct {
 	BeforeWrite               func(value string) error
 	// Refuse tells why a row is refused; empty takes it.
 	Refuse func(value string) string
+	// Blind makes the target keep no witness, as a folder of files does.
+	Blind bool
 }
 
 // Row is one row that a sink was given.
@@ -251,7 +253,7 @@ func (w *collectWriter) Barrier(_ context.Context, b connectors.Barrier) (connec
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.pending = append(w.pending, connectors.Committable{
-			Committer: (*collectCommitter)(w.sink).ID(), Checkpoint: b.ID, Empty: len(rows) == 0, Data: data,
+			Committer: (*collectCommitter)(w.sink).ID(), Checkpoint: b.ID, Empty: len(rows) == 0, Records: int64(len(rows)), Data: data,
 		})
 		if t := w.sink.target; t.AfterPrepare != nil {
 			if err := t.AfterPrepare(b.ID); err != nil {
@@ -322,9 +324,23 @@ func (c *collectCommitter) apply(id string, n connectors.CheckpointID) error {
 	return nil
 }
 
+// Published implements connectors.PublishedChecker.
+func (c *collectCommitter) Published(_ context.Context, cm connectors.Committable) (bool, error) {
+	var id string
+	if err := json.Unmarshal(cm.Data, &id); err != nil {
+		return false, err
+	}
+	c.target.mu.Lock()
+	defer c.target.mu.Unlock()
+	return c.target.done[id], nil
+}
+
 func (c *collectCommitter) Witness(context.Context) (connectors.CheckpointID, bool, error) {
 	c.target.mu.Lock()
 	defer c.target.mu.Unlock()
+	if c.target.Blind {
+		return connectors.CheckpointID{}, false, connectors.ErrNoWitness
+	}
 	if w := c.target.witness; w.Number > 0 && c.target.origin != c.env.Origin() {
 		return connectors.CheckpointID{}, false, &connectors.ForeignWitnessError{Mark: fmt.Sprint(c.target.origin, w), Text: "of another storage"}
 	}
