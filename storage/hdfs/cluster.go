@@ -36,6 +36,7 @@ type cluster struct {
 	conf   config
 	target target
 	logins *logins
+	nodes  nodes
 
 	mu     sync.Mutex
 	idle   []*client

@@ -20,7 +20,8 @@ const defaultPort = "8020"
 type target struct {
 	addresses   []string // namenodes
 	hadoop      hadoopconf.HadoopConf
-	replication int // of hdfs-site.xml, 0 for none
+	replication int  // of hdfs-site.xml, 0 for none
+	byName      bool // datanodes are known by their names
 	service     string
 }
 
@@ -45,7 +46,7 @@ func resolve(host string, conf *config) (target, error) {
 			return target{}, err
 		}
 	}
-	t := target{hadoop: hadoop}
+	t := target{hadoop: hadoop, byName: get(hadoop, "dfs.client.use.datanode.hostname") == "true"}
 	if t.addresses, err = namenodes(host, hadoop, conf); err != nil {
 		return target{}, err
 	}

@@ -14,7 +14,7 @@ import (
 )
 
 func init() {
-	storage.Register("hdfs", func(u *url.URL) (storage.FS, error) { return open(u) })
+	storage.Register("hdfs", func(u *url.URL) (storage.FS, error) { return clusters.open(u) })
 	storage.RegisterSettings("hdfs", storage.Settings{Known: known, Apply: apply})
 }
 
@@ -27,8 +27,8 @@ type FS struct {
 
 // open makes the file system of an address. Hadoop's settings files are read, and
 // nothing is sent.
-func open(u *url.URL) (storage.FS, error) {
-	cl, err := clusters.get(u.Host)
+func (r *registry) open(u *url.URL) (*FS, error) {
+	cl, err := r.get(u.Host)
 	if err != nil {
 		return nil, fmt.Errorf("storage address %s: %w", u, err)
 	}

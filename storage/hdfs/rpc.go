@@ -50,6 +50,12 @@ func message(name string, fields map[protoreflect.Name]any) (proto.Message, erro
 		if fd == nil {
 			return nil, final(fmt.Errorf("%w: %s has no %s", errUnknownClient, name, field))
 		}
+		if list, ok := value.([]protoreflect.Message); ok {
+			for _, one := range list {
+				m.Mutable(fd).List().Append(protoreflect.ValueOfMessage(one))
+			}
+			continue
+		}
 		m.Set(fd, protoreflect.ValueOf(value))
 	}
 	return m.Interface(), nil
@@ -106,12 +112,6 @@ func (c *client) makeDir(path string) error {
 	if errors.Is(err, fs.ErrExist) {
 		return final(errNoFolder)
 	}
-	return err
-}
-
-// replicate sets how many copies of a file there are to be.
-func (c *client) replicate(path string, copies int) error {
-	_, err := c.ask("setReplication", "SetReplication", map[protoreflect.Name]any{"src": path, "replication": uint32(copies)})
 	return err
 }
 

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/colinmarc/hdfs/v2"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/sluice-etl/sluice/storage"
 )
@@ -48,34 +49,37 @@ func (f *FS) put(ctx context.Context, data *spool, to string) error {
 func (f *FS) upload(ctx context.Context, dir string, data *spool) (t temp, err error) {
 	tries := 0
 	err = f.cluster.retry(ctx, f.cluster.conf.writeRetry, func() error {
-		t = temp{path: path.Join(dir, tempPrefix+token())}
-		begun := false
+		u := upload{data: data, at: path.Join(dir, tempPrefix+token()), try: tries}
 		err := f.cluster.once(ctx, func(c *client) error {
-			u := upload{client: c, data: data, at: t.path, try: tries}
+			u.client = c
 			e, err := u.run()
-			begun = u.begun
 			if err == nil {
-				t.id = e.id
+				t = temp{path: u.at, id: e.id}
 				f.cluster.sweep(c, dir, e.modified)
 			}
 			return err
 		})
-		if err != nil && begun {
+		if err != nil && u.begun {
 			tries++
-			f.cluster.discard(ctx, t.path)
+			f.cluster.nodes.failed(u.pipeline, tries)
+			f.cluster.discard(ctx, u.at)
 		}
 		return err
 	})
+	if err == nil {
+		f.cluster.discard(ctx) // what earlier tries left while nothing could be removed
+	}
 	return t, err
 }
 
 // upload is one try to write a file.
 type upload struct {
-	client *client
-	data   *spool
-	at     string
-	try    int
-	begun  bool // the file may be there
+	client   *client
+	data     *spool
+	at       string
+	try      int
+	begun    bool                   // the file may be there
+	pipeline []protoreflect.Message // the datanodes of the block that a failure may be of
 }
 
 // run writes the file, closes it and describes it.
@@ -84,12 +88,20 @@ func (u *upload) run() (entry, error) {
 	if err != nil {
 		return entry{}, translate(err)
 	}
-	copies, wanted, block := u.shape(defaults)
-	w, err := u.create(copies, block)
+	w, err := u.create(u.shape(defaults))
 	if err != nil {
 		return entry{}, err
 	}
-	if err := u.copy(w); err != nil {
+	if u.careful() {
+		err = u.choose()
+	}
+	if err == nil {
+		err = u.copy(w)
+	}
+	if err != nil {
+		if u.client.nodeFailure() == nil {
+			u.pipeline = nil // it was not a datanode
+		}
 		// Nothing that the client could still say is of use, but it has goroutines to end.
 		u.client.kill()
 		_ = w.Close()
@@ -97,11 +109,6 @@ func (u *upload) run() (entry, error) {
 			err = final(errors.New("the file was removed while it was written"))
 		}
 		return entry{}, err
-	}
-	if copies != wanted {
-		if err := u.client.replicate(u.at, wanted); err != nil {
-			return entry{}, err
-		}
 	}
 	e, err := u.client.stat(u.at)
 	if err != nil {
@@ -113,31 +120,24 @@ func (u *upload) run() (entry, error) {
 	return e, nil
 }
 
-// shape is the number of copies to write and to have at the end, and the size of a block.
-// The client gives a block up when one of its datanodes fails, and until the namenode
-// has missed a dead one for long enough (10.5 minutes by default) it goes on handing
-// it out. Where there are few datanodes every try would meet it. So two of three
-// further tries write one copy less, as Hadoop's own client ends up doing, and the file
-// as one block, which is one draw of datanodes; the namenode makes the missing copy.
-func (u *upload) shape(d hdfs.ServerDefaults) (copies, wanted int, block int64) {
+// shape is the number of copies and the size of a block.
+func (u *upload) shape(d hdfs.ServerDefaults) (copies int, block int64) {
 	conf := &u.client.cluster.conf
-	wanted, block = d.Replication, d.BlockSize
+	copies, block = d.Replication, d.BlockSize
 	if n := u.client.cluster.target.replication; n > 0 {
-		wanted = n
+		copies = n
 	}
 	if conf.replication > 0 {
-		wanted = conf.replication
+		copies = conf.replication
 	}
 	if conf.blockSize > 0 {
 		block = conf.blockSize
 	}
-	if u.try%3 == 0 || wanted == 1 {
-		return wanted, wanted, block
-	}
-	if u.data.size <= oneBlock {
+	// The datanodes of the first block only can be chosen, so it is made the only one.
+	if u.careful() && u.data.size <= oneBlock {
 		block = max(block, (u.data.size+minBlock-1)/minBlock*minBlock)
 	}
-	return wanted - 1, wanted, block
+	return copies, block
 }
 
 const (
