@@ -108,6 +108,17 @@ func TestASavepointNeedsNothingOutsideItsFolder(t *testing.T) {
 	if again.next != 3 || again.job.ID() == p.job.ID() || len(again.r.Meta.Committables) > 0 {
 		t.Errorf("the next number is %d of job %s", again.next, again.job.ID())
 	}
+	if _, err := again.claim(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ops, err := again.job.Copy(t.Context(), 3, again.r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sub := ops[0].Subtasks[0]
+	if len(sub.Files) != 2 || string(sub.State) != fmt.Sprintf(`{"file":%q}`, sub.Files[0].Path) || !strings.HasPrefix(sub.Files[0].Path, "../shared/1-3-") {
+		t.Errorf("the new job's own copy is %+v, %s", sub.Files, sub.State)
+	}
 }
 
 // keyed gives the next checkpoint a second file.
