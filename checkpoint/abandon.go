@@ -52,7 +52,7 @@ func (j *Job) StateFiles(n uint64) connectors.CheckpointFiles {
 	if j.writing[n] == nil {
 		j.writing[n] = &stateFiles{}
 	}
-	return &files{fs: j.store.fs, dir: j.dir(n), id: ID{Generation: j.generation, Number: n}, state: j.writing[n]}
+	return j.store.opts.Local.wrap(&files{fs: j.store.fs, dir: j.dir(n), id: ID{Generation: j.generation, Number: n}, state: j.writing[n]})
 }
 
 // Abandon implements Log. It leaves alone an attempt whose metadata is there or may be.
@@ -72,6 +72,7 @@ func (j *Job) Abandon(ctx context.Context, n uint64) error {
 	if len(names) == 0 {
 		return nil
 	}
+	j.store.opts.Local.drop(names)
 	if err := j.store.fs.Remove(ctx, names...); err != nil {
 		return fmt.Errorf("remove %d state files of checkpoint %d: %w", len(names), n, err)
 	}

@@ -113,6 +113,7 @@ func (s *Store) Choose(ctx context.Context, sv *Survey, req Request) (*Restore, 
 	r, err := s.choose(ctx, sv, req)
 	if err == nil {
 		r.Origin = cmp.Or(sv.Origin(), NewJobID())
+		s.opts.Local.restored(sv.Highest, r.Meta)
 	}
 	return r, err
 }
@@ -131,10 +132,10 @@ func (s *Store) choose(ctx context.Context, sv *Survey, req Request) (*Restore, 
 	if err != nil {
 		return nil, err
 	}
-	if err := c.verify(ctx); err != nil {
+	if err := c.verify(ctx, s.opts.Local); err != nil {
 		return nil, refuseDamaged(req.From, err)
 	}
-	r := c.restore()
+	r := c.restore(s.opts.Local)
 	r.Job, r.NewJob, r.NextNumber, r.ChosenBy = NewJobID(), true, r.Meta.Number+1, ByUser
 	r.Claimed = req.Claim
 	return r, nil
@@ -296,10 +297,10 @@ func (s *Store) newest(ctx context.Context, candidates []*candidate, req Request
 			continue
 		}
 		if err == nil {
-			err = c.verify(ctx)
+			err = c.verify(ctx, s.opts.Local)
 		}
 		if err == nil {
-			r := c.restore()
+			r := c.restore(s.opts.Local)
 			r.Skipped = skipped
 			return r, nil
 		}
@@ -387,21 +388,21 @@ type place struct {
 	dir string
 }
 
-func (c *candidate) files() *files { return &files{fs: c.fs, dir: c.dir} }
+func (c *candidate) files(l *Local) checkedFiles { return l.wrap(&files{fs: c.fs, dir: c.dir}) }
 
 // verify reads every byte of every file that the checkpoint refers to.
-func (c *candidate) verify(ctx context.Context) error {
-	errs := verifyFiles(ctx, c.files(), c.meta.Files(), true)
+func (c *candidate) verify(ctx context.Context, l *Local) error {
+	errs := verifyFiles(ctx, c.files(l), c.meta.Files(), true)
 	if len(errs) > 0 {
 		return errs[0]
 	}
 	return nil
 }
 
-func (c *candidate) restore() *Restore {
+func (c *candidate) restore(l *Local) *Restore {
 	m := *c.meta
 	if c.foreign {
 		m.Committables = nil
 	}
-	return &Restore{Meta: &m, Path: c.path, Files: c.files(), Foreign: c.foreign, Committed: c.committed}
+	return &Restore{Meta: &m, Path: c.path, Files: c.files(l), Foreign: c.foreign, Committed: c.committed}
 }

@@ -43,6 +43,14 @@ type files struct {
 // Create starts a file in the shared folder of the checkpoint's job, or in that of a
 // savepoint. Its name ends in 16 random hex digits.
 func (f *files) Create(ctx context.Context) (connectors.StateWriter, error) {
+	w, err := f.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
+func (f *files) begin(ctx context.Context) (*stateWriter, error) {
 	if f.id == (ID{}) {
 		return nil, errors.New("create a state file: the restored checkpoint is only read")
 	}

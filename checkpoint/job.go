@@ -75,7 +75,7 @@ func (j *Job) Claim(ctx context.Context, n uint64) (bool, error) {
 
 // Files writes and reads the files of checkpoint n, whose claim this process has.
 func (j *Job) Files(n uint64) connectors.CheckpointFiles {
-	return &files{fs: j.store.fs, dir: j.dir(n), id: ID{Generation: j.generation, Number: n}}
+	return j.store.opts.Local.wrap(&files{fs: j.store.fs, dir: j.dir(n), id: ID{Generation: j.generation, Number: n}})
 }
 
 // Complete makes checkpoint m complete by writing its metadata in one atomic step.
@@ -130,10 +130,14 @@ func (j *Job) Proven(ctx context.Context, n uint64) error {
 		return fmt.Errorf("mark checkpoint %d as committed: %w", n, err)
 	}
 	j.mu.Lock()
-	defer j.mu.Unlock()
 	j.proven = max(j.proven, n)
-	if c := j.known[n]; c != nil {
+	c := j.known[n]
+	if c != nil {
 		c.committed = true
+	}
+	j.mu.Unlock()
+	if c != nil {
+		j.store.opts.Local.proven(c.id, c.refs)
 	}
 	return nil
 }

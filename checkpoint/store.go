@@ -20,6 +20,8 @@ type StoreOptions struct {
 	Retained int          // complete checkpoints to keep; 0 means 3
 	Log      *slog.Logger // nil means slog.Default()
 	Now      func() time.Time
+	// Local keeps copies of state files on a local disk; nil for none.
+	Local *Local
 	// Failpoint is called with a name of StoreFailpoints; nil outside of tests.
 	Failpoint func(name string)
 }
