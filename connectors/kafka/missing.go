@@ -29,6 +29,7 @@ func (r *reader) fault(ctx context.Context, p kgo.FetchTopicPartition, at int, k
 	case errors.As(p.Err, &large):
 		return connectors.Permanent(fmt.Errorf("%s: the batch at offset %d decompresses to more than %d bytes, which no broker with sane limits takes: %w", where, large.Offset, maxDecompressed, p.Err))
 	case errors.Is(p.Err, kerr.UnknownTopicID):
+		r.src.counts.topicsRecreated.Add(1)
 		was := "unknown"
 		if known {
 			was = r.splits[at].detail.TopicID
@@ -51,15 +52,12 @@ func (r *reader) missing(ctx context.Context, s *splitState) error {
 		r.jump(s, s.next)
 		return nil
 	}
-	to := first
-	switch r.src.cfg.OnMissingOffset {
-	case onMissingFail:
-		return connectors.Permanent(fmt.Errorf(
-			"topic %s, partition %d: %w: wanted %d, available %d to %d; set on_missing_offset to earliest or latest to go on with what is there, or restore another checkpoint",
-			s.origin.Topic, s.origin.Partition, connectors.ErrMissingOffset, s.next, first, end))
-	case "latest":
-		to = end
+	r.src.counts.offsetsMissing.Add(1)
+	to, err := r.src.cfg.elsewhere(s.origin.Topic, s.origin.Partition, s.next, first, end)
+	if err != nil {
+		return err
 	}
+	r.src.counts.recordsMissed.Add(max(0, to-s.next))
 	r.log.Warn("kafka position is missing, going on elsewhere as on_missing_offset says",
 		"topic", s.origin.Topic, "partition", s.origin.Partition, "wanted", s.next, "first", first, "end", end, "next", to)
 	r.place(r.index(s), to)
@@ -72,6 +70,19 @@ func (r *reader) missing(ctx context.Context, s *splitState) error {
 	return nil
 }
 
+// elsewhere is where a partition goes on whose position is not there, as on_missing_offset says.
+func (c *SourceConfig) elsewhere(topic string, partition int32, wanted, first, end int64) (int64, error) {
+	switch c.OnMissingOffset {
+	case onMissingFail:
+		return wanted, connectors.Permanent(fmt.Errorf(
+			"topic %s, partition %d: %w: wanted %d, available %d to %d; set on_missing_offset to earliest or latest to go on with what is there, or restore another checkpoint",
+			topic, partition, connectors.ErrMissingOffset, wanted, first, end))
+	case "latest":
+		return end, nil
+	}
+	return first, nil
+}
+
 // jump fetches a split from another offset on.
 func (r *reader) jump(s *splitState, to int64) {
 	r.client.RemoveConsumePartitions(map[string][]int32{s.origin.Topic: {s.origin.Partition}})
@@ -82,6 +93,7 @@ func (r *reader) jump(s *splitState, to int64) {
 
 // lost acts on a log that was cut below what had been read from it.
 func (r *reader) lost(s *splitState, loss *kgo.ErrDataLoss) error {
+	r.src.counts.recordsLost.Add(1)
 	if r.src.cfg.OnMissingOffset == onMissingFail {
 		return connectors.Permanent(fmt.Errorf(
 			"topic %s, partition %d: %w: it was read up to %d, but the brokers lost records from %d on; set on_missing_offset to go on with what is there",

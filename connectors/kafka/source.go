@@ -39,7 +39,10 @@ type source struct {
 	mu       sync.Mutex
 	client   *kgo.Client // for the control path
 	dials    *dialWatch
-	searched time.Time // when new partitions were last looked for
+	searched time.Time       // when new partitions were last looked for
+	away     map[string]bool // known topics that the last answer lacked
+
+	counts sourceCounts
 }
 
 func newSource(c *SourceConfig) (*source, error) {
@@ -130,6 +133,9 @@ func (s *source) Splits(ctx context.Context, restored []connectors.Split) ([]con
 		if err != nil {
 			return nil, err
 		}
+		if restored != nil {
+			s.countFound(fresh, known)
+		}
 		out = append(out, fresh...)
 	}
 	if err := s.setUntil(ctx, adm, out); err != nil {
@@ -176,11 +182,26 @@ func (s *source) Discover(ctx context.Context, known []connectors.Split) ([]conn
 	}
 	fresh, err := s.fresh(ctx, adm, topics, byID)
 	sortSplits(fresh)
-	return fresh, errors.Join(err, gone(topics, known))
+	s.countFound(fresh, byID)
+	return fresh, errors.Join(err, s.gone(topics, known))
+}
+
+// countFound counts splits that are new, by whether their topic is.
+func (s *source) countFound(fresh []connectors.Split, known map[string]connectors.Split) {
+	found := map[string]bool{}
+	for _, sp := range fresh {
+		topic, _, _ := parseSplitID(sp.ID)
+		if _, seen := topicID(topic, known); seen {
+			s.counts.partitionsFound.Add(1)
+		} else if !found[topic] {
+			found[topic] = true
+			s.counts.topicsFound.Add(1)
+		}
+	}
 }
 
 // gone tells of topics that are known and do not exist any more.
-func gone(topics kadm.TopicDetails, known []connectors.Split) error {
+func (s *source) gone(topics kadm.TopicDetails, known []connectors.Split) error {
 	var names []string
 	for _, sp := range known {
 		topic, _, _ := parseSplitID(sp.ID)
@@ -188,6 +209,15 @@ func gone(topics kadm.TopicDetails, known []connectors.Split) error {
 			names = append(names, topic)
 		}
 	}
+	s.mu.Lock()
+	before := s.away
+	s.away = map[string]bool{}
+	for _, name := range names {
+		if s.away[name] = true; !before[name] {
+			s.counts.topicsGone.Add(1)
+		}
+	}
+	s.mu.Unlock()
 	if len(names) == 0 {
 		return nil
 	}
@@ -248,6 +278,7 @@ func (s *source) checkTopic(t kadm.TopicDetail, all kadm.TopicDetails, known map
 	switch {
 	case t.Err == nil:
 		if id := t.ID.String(); seen && was != "" && t.ID != (kadm.TopicID{}) && was != id {
+			s.counts.topicsRecreated.Add(1)
 			return recreated(t.Topic, was, id)
 		}
 		return nil

@@ -33,6 +33,8 @@ var sourceCases = []struct {
 	{"a topic that does not exist is refused with the nearest name", topicUnknown},
 	{"a known topic that is gone keeps its positions", knownTopicGone},
 	{"a topic that the configuration names no more is left", topicRemoved},
+	{"positions are checked without reading", positionsChecked},
+	{"what changes under a source is counted", changesCounted},
 	{"a pattern finds topics", patternFinds},
 	{"a reader without splits waits for some", noSplitsYet},
 	{"a cancelled poll loses nothing", cancelledPoll},
