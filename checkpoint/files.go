@@ -138,6 +138,9 @@ type verifier struct {
 
 func (v *verifier) Read(p []byte) (int, error) {
 	n, err := v.r.Read(p)
+	if errors.Is(err, fs.ErrNotExist) {
+		return n, &DamageError{File: v.name, Err: errors.New("it is missing")}
+	}
 	_, _ = v.sum.Write(p[:n])
 	v.n += int64(n)
 	if v.n > v.want.Size || errors.Is(err, io.EOF) && v.n != v.want.Size || errors.Is(err, io.ErrUnexpectedEOF) {

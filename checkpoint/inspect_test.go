@@ -1,13 +1,16 @@
 package checkpoint_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"path/filepath"
 	"testing"
 
 	"github.com/sluice-etl/sluice/checkpoint"
 	"github.com/sluice-etl/sluice/checkpoint/checkpointtest"
+	"github.com/sluice-etl/sluice/storage"
 	"github.com/sluice-etl/sluice/storage/local"
 )
 
@@ -95,6 +98,37 @@ func TestPipelineNamesAreLabels(t *testing.T) {
 		"ü": false, "a234567890123456789012345678901234567890123456789012345678901234": false} {
 		if _, err := checkpoint.NewStore(nil, name, checkpoint.StoreOptions{}); (err == nil) != ok {
 			t.Errorf("%q: %v, allowed should be %v", name, err, ok)
+		}
+	}
+}
+
+// forgetful is a file system on which a file can be opened that is removed before its
+// first byte is read, as HDFS does it.
+type forgetful struct {
+	storage.FS
+	name string
+}
+
+func (f forgetful) Open(ctx context.Context, name string) (storage.Reader, error) {
+	r, err := f.FS.Open(ctx, name)
+	if err == nil && name == f.name {
+		return removed{r}, nil
+	}
+	return r, err
+}
+
+type removed struct{ storage.Reader }
+
+func (removed) Read([]byte) (int, error) { return 0, fs.ErrNotExist }
+
+func TestWhatIsRemovedWhileItIsLookedAtIsNoError(t *testing.T) {
+	f, s := memory(t)
+	first := start(t, s, "").take(2)
+	start(t, s, first.path(2)).take(1)
+	for _, name := range []string{"orders/owner-1.json", first.chk(1, "_metadata")} {
+		jobs, err := newStore(t, forgetful{f, name}, checkpoint.StoreOptions{}).List(t.Context())
+		if err != nil || len(jobs) != 2 {
+			t.Errorf("without %s: %d jobs, %v", name, len(jobs), err)
 		}
 	}
 }

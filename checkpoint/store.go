@@ -272,7 +272,7 @@ func readMetadata(ctx context.Context, f storage.FS, dir string) (*Metadata, err
 func readWhole(ctx context.Context, f storage.FS, name string, limit int64) ([]byte, error) {
 	r, err := f.Open(ctx, name)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, &DamageError{File: name, Err: fmt.Errorf("it is missing: %w", fs.ErrNotExist)}
+		return nil, missing(name)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", name, err)
@@ -282,12 +282,18 @@ func readWhole(ctx context.Context, f storage.FS, name string, limit int64) ([]b
 		return nil, &DamageError{File: name, Err: fmt.Errorf("it has %d bytes, more than the %d allowed", r.Size(), limit)}
 	}
 	data := make([]byte, r.Size())
-	if _, err := io.ReadFull(r, data); errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) && len(data) > 0 {
+	if _, err := io.ReadFull(r, data); errors.Is(err, fs.ErrNotExist) {
+		return nil, missing(name) // removed since it was opened, on a storage that looks again
+	} else if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) && len(data) > 0 {
 		return nil, &DamageError{File: name, Err: errors.New("it ends early")}
 	} else if err != nil && !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("read %s: %w", name, err)
 	}
 	return data, nil
+}
+
+func missing(name string) error {
+	return &DamageError{File: name, Err: fmt.Errorf("it is missing: %w", fs.ErrNotExist)}
 }
 
 // readRecord reads a sealed document.
