@@ -31,7 +31,9 @@ type attempt struct {
 	shared  sharedObjects
 	tasks   []*task
 	coord   *checkpoint.Coordinator
-	files   func(n uint64) connectors.CheckpointFiles
+	job     *checkpoint.Job
+	savers  savers
+	order   atomic.Pointer[stopOrder] // the latest stop
 	clocks  *clockGroup
 	workdir *workdir // of the disk backend; nil for memory
 	uploads *uploads
@@ -80,9 +82,9 @@ func (s *sharedObjects) get(key string, create func() any) any {
 	return s.byKey[key]
 }
 
-// run works until ctx ends, a task or the coordinator fails, or, with bounded
-// sources, until the last checkpoint is proven. finished says that it was.
-func (a *attempt) run(ctx context.Context) (finished bool, err error) {
+// run works until ctx ends, a task or the coordinator fails, the pipeline is ended by
+// somebody, or, with bounded sources, until the last checkpoint is proven, which is nil.
+func (a *attempt) run(ctx context.Context) error {
 	g, gctx := errgroup.WithContext(ctx)
 	done := errors.New("finished")
 	start := func(f func(context.Context) error) {
@@ -97,78 +99,20 @@ func (a *attempt) run(ctx context.Context) (finished bool, err error) {
 	start(a.coord.Run)
 	start(a.watchFailures)
 	start(a.discover)
+	start(a.awaitCancel)
 	start(func(ctx context.Context) error {
 		if err := a.awaitEnd(ctx); err != nil {
 			return err
 		}
 		return done
 	})
-	err = g.Wait()
+	err := g.Wait()
 	a.beside.Wait()
 	if errors.Is(err, done) {
-		return true, nil
-	}
-	return false, err
-}
-
-// awaitEnd takes the last checkpoint once every source is read to its end, or
-// one without an end when the pipeline is asked to stop.
-func (a *attempt) awaitEnd(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-a.ended:
-		last, cancel := a.untilGraceIsOver(ctx)
-		defer cancel()
-		_, err := a.coord.Trigger(last, checkpoint.Order{Kind: checkpoint.Final, Drained: true})
-		return a.orStopped(ctx, err)
-	case <-a.opts.Stop:
-	}
-	last, cancel := a.untilGraceIsOver(ctx)
-	defer cancel()
-	if _, err := a.coord.Trigger(last, checkpoint.Order{Kind: checkpoint.Periodic, Stop: true}); err != nil {
-		return a.orStopped(ctx, err)
-	}
-	return errStopped
-}
-
-// untilGraceIsOver is ctx until the pipeline was asked to stop and the time for a
-// last checkpoint is over.
-func (a *attempt) untilGraceIsOver(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	a.beside.Go(func() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-a.opts.Stop:
-		}
-		if sleep(ctx, a.opts.grace()) == nil {
-			cancel()
-		}
-	})
-	return ctx, cancel
-}
-
-// orStopped is the error of a last checkpoint, or errStopped where that was given
-// up for a stop.
-func (a *attempt) orStopped(ctx context.Context, err error) error {
-	if err == nil {
 		return nil
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	select {
-	case <-a.opts.Stop:
-		a.log.Warn("stopping without a last checkpoint: the next start goes on from the one before", "err", err)
-		return errStopped
-	default:
-		return err
-	}
+	return err
 }
-
-// errStopped ends an attempt that was asked to stop.
-var errStopped = errors.New("stopped")
 
 // sourceEnded is told by a source's task that all its splits are read.
 func (a *attempt) sourceEnded(t *task) {
@@ -219,13 +163,24 @@ func (a *attempt) Trigger(b checkpoint.Barrier) {
 	// Without storage no later process can publish what stays behind.
 	// And who stops a pipeline wants to see what it wrote.
 	roll := b.Roll() || b.Stop || a.plan.Spec.Checkpoint.Storage == ""
-	bar := &barrier{id: b.ID, roll: roll, stop: b.Stop, triggered: b.Triggered}
+	bar := &barrier{id: b.ID, roll: roll, neutral: b.Kind == checkpoint.Savepoint, triggered: b.Triggered}
+	if b.Stop {
+		if o := a.order.Load(); o.send() {
+			bar.stop, bar.drained = o, b.Drained
+		} else if b.Drained {
+			// It would say that event time has run out.
+			a.coord.Decline(a.tasks[0].id, b.ID, errWithdrawn)
+			return
+		}
+	}
 	for _, t := range a.tasks {
 		if t.reader != nil {
 			t.trigger(bar)
 		}
 	}
 }
+
+var errWithdrawn = errors.New("the stop that it was for is withdrawn")
 
 // Commit implements checkpoint.Tasks.
 func (a *attempt) Commit(ctx context.Context, m *checkpoint.Metadata) (err error) {
@@ -236,6 +191,10 @@ func (a *attempt) Commit(ctx context.Context, m *checkpoint.Metadata) (err error
 // Completed implements checkpoint.Tasks: offsets go to the group, for lag tools.
 func (a *attempt) Completed(m *checkpoint.Metadata) {
 	a.counts.checkpoints.Add(1)
+	a.opts.Control.proven(a.job.Path(m.Number))
+	if m.Kind == checkpoint.Savepoint {
+		a.savers.keep(func() func() { return a.job.Pin(m.Number) })
+	}
 	for _, t := range a.tasks {
 		if t.keyed != nil {
 			t.keyed.store.Complete(m.Number)

@@ -54,7 +54,7 @@ sink: {from: s, blackhole: {}}
 checkpoint: {storage: STORAGE, interval: 4sSTATE}
 restart: none
 `))
-	w.Options.Monitor = &pipeline.Monitor{}
+	w.Options.Control = &pipeline.Control{}
 	feed := w.Feed("in", 2)
 	p := w.Start()
 	at := 0
@@ -68,7 +68,7 @@ restart: none
 			time.Sleep(time.Second)
 			synctest.Wait()
 			sum := int64(0)
-			for _, s := range w.Options.Monitor.Progress().Steps {
+			for _, s := range w.Options.Control.Progress().Steps {
 				sum += s.State.Keys
 			}
 			keys = max(keys, sum)

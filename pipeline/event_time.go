@@ -11,7 +11,7 @@ import (
 // The end of time is told once the reader says that it is at its end. After a stop
 // nothing moves any more.
 func (t *task) tellTime() {
-	if t.reader.ended || t.reader.stopped {
+	if t.reader.ended || t.reader.waits() {
 		return
 	}
 	watermark, idle := t.reader.clock.current()

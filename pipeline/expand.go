@@ -45,7 +45,7 @@ func (t *task) processExpanded(ctx context.Context, b *connectors.Batch) error {
 			next = rest[0].Offset
 		}
 		b.Records, b.Originals = x.rows, x.originals
-		if err := t.processRows(ctx, b, next); err != nil || len(rest) == 0 || t.reader.stopped {
+		if err := t.processRows(ctx, b, next); err != nil || len(rest) == 0 {
 			return err
 		}
 	}

@@ -108,16 +108,16 @@ func TestStateMovesBetweenBackendsInTheFormThatBothRead(t *testing.T) {
 	})
 }
 
-func TestTheMonitorShowsSplitsAndSteps(t *testing.T) {
+func TestTheControlShowsSplitsAndSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := pipelinetest.New(t, at(2, counting))
-		w.Options.Monitor = &pipeline.Monitor{}
+		w.Options.Control = &pipeline.Control{}
 		feed := w.Feed("in", 2)
 		p := w.Start()
 		click(feed, 0, 1000, 25000, 2000)
 		click(feed, 1, 26000)
 		time.Sleep(time.Second)
-		got := w.Options.Monitor.Progress()
+		got := w.Options.Control.Progress()
 		if got.Counts.Read != 4 || got.Counts.Late != 1 || len(got.Splits) != 2 || len(got.Steps) != 2 {
 			t.Fatalf("progress is %+v", got)
 		}
@@ -139,7 +139,7 @@ func TestTheMonitorShowsSplitsAndSteps(t *testing.T) {
 		if _, err := p.Stop(); err != nil {
 			t.Fatal(err)
 		}
-		if got = w.Options.Monitor.Progress(); len(got.Steps) != 0 {
+		if got = w.Options.Control.Progress(); len(got.Steps) != 0 {
 			t.Errorf("after the end: %+v", got)
 		}
 	})

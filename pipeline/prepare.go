@@ -32,7 +32,7 @@ type preparedSink struct {
 // writers took, and acknowledges it. All of it is written at the same time.
 func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, parts prepared) {
 	began := time.Now()
-	files := a.files(b.id.Number)
+	files := a.job.Files(b.id.Number)
 	var (
 		beside sync.WaitGroup
 		keyed  *checkpoint.OperatorState
@@ -54,7 +54,7 @@ func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, p
 	}
 	if parts.keyed != nil {
 		guarded(&failed[0], func() (err error) {
-			keyed, err = a.writeState(ctx, b, files, &parts)
+			keyed, err = a.writeState(ctx, b, a.job.StateFiles(b.id.Number), &parts)
 			return err
 		})
 	}

@@ -1,14 +1,6 @@
 package pipeline
 
-import (
-	"sync/atomic"
-
-	"github.com/sluice-etl/sluice/pipeline/state"
-)
-
-// Monitor shows what a running pipeline is at. It is made by its user, given to Run
-// in Options, and safe for concurrent use.
-type Monitor struct{ at atomic.Pointer[attempt] }
+import "github.com/sluice-etl/sluice/pipeline/state"
 
 // Progress is where a running pipeline is: its counts since the last start or
 // restart, its splits and its keyed steps.
@@ -29,13 +21,15 @@ type StepProgress struct {
 }
 
 // Progress tells what the pipeline is at; it is empty while nothing runs.
-func (m *Monitor) Progress() Progress {
-	a := m.at.Load()
-	if a == nil {
+func (c *Control) Progress() Progress {
+	c.mu.Lock()
+	run := c.run
+	c.mu.Unlock()
+	if run == nil {
 		return Progress{}
 	}
 	var p Progress
-	for _, t := range a.tasks {
+	for _, t := range run.a.tasks {
 		p.Counts.add(&t.counts)
 		if t.reader != nil {
 			p.Splits = append(p.Splits, t.reader.clock.progress()...)

@@ -11,13 +11,16 @@ import (
 
 // sourceReader is a task's share of a source, with how far it has been read.
 type sourceReader struct {
-	source  *sourceRun
-	reader  connectors.Reader
-	clock   eventClock
-	next    []int64 // by split: the position after the last record handed on
-	ended   bool    // every split is read to its end
-	stopped bool    // a barrier asked to wait
+	source *sourceRun
+	reader connectors.Reader
+	clock  eventClock
+	next   []int64    // by split: the position after the last record handed on
+	ended  bool       // every split is read to its end
+	stop   *stopOrder // of the last barrier that asked to wait
 }
+
+// waits says that nothing is read while a stop stands.
+func (r *sourceReader) waits() bool { return r.stop.stands() }
 
 func newSourceReader(s *sourceRun, env connectors.ReaderEnv, splits []connectors.Split, clocks *clockGroup) (*sourceReader, error) {
 	r, err := s.source.Reader(env, splits)

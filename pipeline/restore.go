@@ -29,13 +29,17 @@ func (r *runner) attempt(ctx context.Context) (Outcome, error) {
 	if err != nil {
 		return Failed, err
 	}
+	a.job = job
+	if outcome, over, err := r.endAtStart(ctx, a, restore); over {
+		return outcome, err
+	}
 	return r.runTasks(ctx, a, restore, job)
 }
 
 // prepareStart does everything up to the tasks. It gives up when the pipeline is
 // asked to stop.
 func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Restore, *checkpoint.Job, error) {
-	ctx, release := r.untilStop(ctx)
+	ctx, release := r.untilAsked(ctx)
 	defer release()
 	if err := r.probeStorage(ctx); err != nil {
 		return nil, nil, err
@@ -51,7 +55,7 @@ func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Rest
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := r.persist(ctx, "connect the sinks", func() error { return a.openSinks(ctx) }); err != nil {
+	if err := r.persist(ctx, "connect the sinks", func() error { return a.openSinks(ctx, false) }); err != nil {
 		return nil, nil, err
 	}
 	if err := r.persist(ctx, "connect the lookups", func() error { return a.openSteps(ctx) }); err != nil {
@@ -82,29 +86,12 @@ func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Rest
 	return restore, job, r.resolve(ctx, a, restore, job)
 }
 
-// untilStop is ctx, ended by errStopped when the pipeline is asked to stop.
-func (r *runner) untilStop(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	done := make(chan struct{})
-	go func() {
-		select {
-		case <-r.opts.Stop:
-			cancel(errStopped)
-		case <-done:
-		}
-	}()
-	return ctx, func() {
-		close(done)
-		cancel(nil)
-	}
-}
-
 // request is what is asked for: at a start what the user said, at a restart in
 // the process the newest checkpoint of the job.
 func (r *runner) request() checkpoint.Request {
 	req := checkpoint.Request{AcceptDuplicates: r.opts.AcceptDuplicates, Lost: r.lost}
 	if !r.chosen {
-		req.From = r.opts.From
+		req.From, req.Claim = r.opts.From, r.opts.Claim || r.opts.Plan.Spec.Checkpoint.Claim
 	}
 	return req
 }
@@ -157,6 +144,7 @@ func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request)
 		return nil, nil, err
 	}
 	r.job, r.chosen, r.lost = restore.Job, true, nil
+	r.opts.Control.owns(r.job, r.generation)
 	a.origin.Store(restore.Origin)
 	job := r.store.Job(restore.Job, r.generation)
 	a.commits.owner = job.CheckOwner

@@ -34,6 +34,9 @@ type Options struct {
 	// AcceptDuplicates lets a start go on from a checkpoint older than what a sink
 	// has published.
 	AcceptDuplicates bool
+	// Claim makes the checkpoint or savepoint that From names the new job's own, which
+	// removes it once it is not needed any more. The file's checkpoint.claim does so too.
+	Claim bool
 	// AllowNonRestoredState lets a start leave out state whose operator is gone.
 	AllowNonRestoredState bool
 	// AllowDrained lets a start go on from a checkpoint taken after the end of the
@@ -41,7 +44,8 @@ type Options struct {
 	AllowDrained bool
 	// Memory bounds, in bytes, what fetch buffers, queues and sinks hold.
 	Memory int64
-	// Stop asks for a last checkpoint and the end, when closed.
+	// Stop asks for a last checkpoint and the end of the run, when closed. The job has
+	// not ended: the next run goes on with it.
 	Stop <-chan struct{}
 	// Grace is how long the last checkpoint may take.
 	Grace time.Duration
@@ -49,8 +53,8 @@ type Options struct {
 	Failpoint func(name string)
 	// Running is called each time records begin to flow.
 	Running func()
-	// Monitor shows what the pipeline is at while it runs; it may be nil.
-	Monitor *Monitor
+	// Control steers the pipeline and shows what it is at; it may be nil.
+	Control *Control
 }
 
 func (o *Options) memory() int64 {
@@ -79,14 +83,17 @@ const (
 	Finished        Outcome = "finished"         // the bounded input was read to its end
 	AlreadyFinished Outcome = "already_finished" // an earlier run had done so
 	Stopped         Outcome = "stopped"          // asked to
+	Cancelled       Outcome = "cancelled"        // asked to, at once
 	Failed          Outcome = "failed"
 )
 
 // Summary tells what a run did.
 type Summary struct {
-	Pipeline    string
-	Job         string
-	Outcome     Outcome
+	Pipeline string
+	Job      string
+	Outcome  Outcome
+	// Ended is what the job ended with, nil where it goes on with the next run.
+	Ended       *Taken
 	Counts      Counts
 	Failures    map[string]int64 // records that failed, by step and kind
 	Checkpoints int64            // proven ones
@@ -102,12 +109,16 @@ type Summary struct {
 func Run(ctx context.Context, opts Options) (*Summary, error) {
 	r, err := newRunner(opts)
 	if err != nil {
+		if opts.Control != nil {
+			opts.Control.ended(Failed, err)
+		}
 		return &Summary{Pipeline: opts.Plan.Spec.Name, Outcome: Failed}, err
 	}
 	began := time.Now()
 	outcome, err := r.loop(ctx)
 	s := r.summary(outcome)
 	s.Elapsed = time.Since(began)
+	s.Ended = r.opts.Control.ended(outcome, err)
 	return s, err
 }
 
@@ -122,6 +133,9 @@ type runner struct {
 	chosen     bool                    // what the user asked for is restored, and recorded
 	lost       map[checkpoint.ID]error // checkpoints whose output is lost, until another is chosen
 	job        string
+	history    []checkpoint.AttemptStats // of the job, from the run of the tasks before
+	began      time.Time                 // the present try to start
+	settling   bool                      // the job is cancelled, and only to be brought to order
 	restarts   restarts
 	restarted  int
 	tally      tally
@@ -146,9 +160,10 @@ func newRunner(opts Options) (*runner, error) {
 	if opts.Running == nil {
 		opts.Running = func() {}
 	}
-	if opts.Monitor == nil {
-		opts.Monitor = &Monitor{}
+	if opts.Control == nil {
+		opts.Control = &Control{}
 	}
+	opts.Control.begin(opts.Plan)
 	spec := opts.Plan.Spec
 	log := opts.Log.With("pipeline", spec.Name)
 	address := spec.Checkpoint.Storage
@@ -172,7 +187,7 @@ func newRunner(opts Options) (*runner, error) {
 // loop starts attempts until one ends for good.
 func (r *runner) loop(ctx context.Context) (Outcome, error) {
 	for {
-		began := time.Now()
+		r.began = time.Now()
 		outcome, err := r.guarded(ctx)
 		err = r.settleLoss(ctx, err)
 		switch {
@@ -182,45 +197,69 @@ func (r *runner) loop(ctx context.Context) (Outcome, error) {
 			return Failed, context.Cause(ctx)
 		case errors.Is(err, errStopped):
 			return Stopped, nil
-		case errors.Is(err, connectors.ErrFenced), connectors.IsPermanent(err):
+		case errors.Is(err, connectors.ErrFenced):
 			return Failed, err
 		}
-		if r.stopping() {
+		if _, cancel := r.opts.Control.pending(); cancel != nil && !r.settling {
+			r.settling = true
+			continue // the next attempt finishes commits and ends the job
+		}
+		if over, done := r.cancelAnyway(ctx, err); done {
+			return over, nil
+		}
+		if connectors.IsPermanent(err) {
+			return Failed, err
+		}
+		if r.opts.stopping() {
 			r.log.Warn("stopped while it had failed: the next start goes on from the last checkpoint", "err", err)
 			return Stopped, nil
 		}
-		var lost *LostCommitError
-		delay, again := rewindPause, true // the next attempt goes back
-		if !errors.As(err, &lost) {
-			delay, again = r.restarts.next(time.Now(), time.Since(began))
-		}
-		if !again {
-			return Failed, fmt.Errorf("the restart strategy gives up after %d restarts: %w", r.restarted, err)
-		}
-		r.restarted++
-		r.log.Warn("pipeline failed, restarting from the last checkpoint", "err", err, "in", delay.Round(time.Millisecond), "restarts", r.restarted)
-		if err := r.pause(ctx, delay); err != nil {
+		if err := r.awaitRestart(ctx, err); err != nil {
 			return Failed, err
 		}
 	}
 }
 
-// pause waits for the next attempt, or until the pipeline is asked to stop.
+// awaitRestart waits as long as the restart strategy says after a failure, which it
+// returns where the strategy gives up.
+func (r *runner) awaitRestart(ctx context.Context, err error) error {
+	var drain *drainFailedError
+	var lost *LostCommitError
+	delay, again := time.Duration(0), true
+	if errors.As(err, &lost) {
+		delay = rewindPause // the next attempt goes back
+	} else if !errors.As(err, &drain) { // that is no fault: it has to start again
+		delay, again = r.restarts.next(time.Now(), time.Since(r.began))
+	}
+	if !again {
+		return fmt.Errorf("the restart strategy gives up after %d restarts: %w", r.restarted, err)
+	}
+	r.restarted++
+	r.opts.Control.failed(err, r.restarted)
+	r.log.Warn("pipeline failed, restarting from the last checkpoint", "err", err, "in", delay.Round(time.Millisecond), "restarts", r.restarted)
+	return r.pause(ctx, delay)
+}
+
+// pause waits for the next attempt, or until the pipeline is asked to end.
 func (r *runner) pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
+	stop, cancel := r.opts.Control.hurry()
 	select {
 	case <-t.C:
 	case <-r.opts.Stop:
+	case <-stop:
+		r.opts.Control.hurried()
+	case <-cancel:
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
 	return nil
 }
 
-func (r *runner) stopping() bool {
+func (o *Options) stopping() bool {
 	select {
-	case <-r.opts.Stop:
+	case <-o.Stop:
 		return true
 	default:
 		return false
@@ -231,7 +270,7 @@ func (r *runner) stopping() bool {
 // themselves.
 func (r *runner) guarded(ctx context.Context) (outcome Outcome, err error) {
 	defer recoverTo(&err)
-	if r.stopping() {
+	if r.opts.stopping() {
 		return Stopped, nil
 	}
 	return r.attempt(ctx)

@@ -2,6 +2,8 @@ package pipeline
 
 import (
 	"context"
+	"errors"
+	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
 )
@@ -11,8 +13,9 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 	if err := a.buildTasks(); err != nil {
 		return Failed, err
 	}
-	a.files = job.Files
-	a.coord = checkpoint.NewCoordinator(r.coordinatorConfig(a, restore), job, a, r.log)
+	cfg := r.coordinatorConfig(a, restore)
+	cfg.Past = r.past(ctx, restore, job)
+	a.coord = checkpoint.NewCoordinator(cfg, job, a, r.log)
 	from := restoredState{meta: restore.Meta, files: restore.Files, reuse: !restore.NewJob}
 	if restore.NewJob || a.readsNew(restore.Meta) {
 		m, err := r.firstCheckpoint(ctx, a, restore, job)
@@ -29,28 +32,38 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 		return Failed, err
 	}
 	a.resumeClocks()
-	r.opts.Monitor.at.Store(a)
-	defer r.opts.Monitor.at.Store(nil)
+	run := r.opts.Control.runs(a, r.restored(restore))
 	defer func() {
 		for _, t := range a.tasks {
 			r.tally.total.add(&t.counts)
 		}
 	}()
 	r.opts.Running()
-	finished, err := a.run(ctx)
-	if err != nil {
-		return Failed, r.unlessFenced(ctx, err)
-	}
-	if finished {
+	err := a.run(ctx)
+	r.history = a.coord.Stats().History
+	r.opts.Control.left(run, err, r.opts.Stop)
+	switch {
+	case err == nil:
 		return Finished, job.End(ctx, checkpoint.Ended{How: checkpoint.Finished})
+	case errors.Is(err, errOver):
+		return Stopped, nil
 	}
-	return Stopped, nil
+	return Failed, r.unlessFenced(ctx, err)
+}
+
+// restored tells what the start has gone on from, nil for nothing.
+func (r *runner) restored(restore *checkpoint.Restore) *Restored {
+	if restore.Meta == nil {
+		return nil
+	}
+	now := time.Now()
+	return &Restored{Path: restore.Path, Number: restore.Meta.Number, Time: now, Took: now.Sub(r.began)}
 }
 
 // loadState lets keyed steps begin on what was restored. It gives up when the pipeline
 // is asked to stop.
 func (r *runner) loadState(ctx context.Context, a *attempt, from restoredState) error {
-	ctx, release := r.untilStop(ctx)
+	ctx, release := r.untilAsked(ctx)
 	defer release()
 	err := a.loadState(ctx, from)
 	if err != nil && ctx.Err() != nil {
@@ -73,6 +86,18 @@ func (r *runner) firstCheckpoint(ctx context.Context, a *attempt, restore *check
 		c.Operators, m = copied, &c
 	}
 	return a.coord.WriteInitial(ctx, a.operators(m))
+}
+
+// past is what is shown of the job's checkpoints before this start: what the process
+// knows of them, or what lies with them.
+func (r *runner) past(ctx context.Context, restore *checkpoint.Restore, job *checkpoint.Job) []checkpoint.AttemptStats {
+	switch {
+	case restore.NewJob:
+		return nil
+	case r.history != nil:
+		return r.history
+	}
+	return job.Past(ctx)
 }
 
 func (r *runner) coordinatorConfig(a *attempt, restore *checkpoint.Restore) checkpoint.Config {

@@ -22,8 +22,10 @@ const tickEvery = 200 * time.Millisecond
 // barrier is what travels through the tasks at a checkpoint.
 type barrier struct {
 	id        checkpoint.ID
-	roll      bool // nothing may stay unpublished after it
-	stop      bool // sources wait from here on
+	roll      bool       // nothing may stay unpublished after it
+	neutral   bool       // state is written in the form that every backend reads
+	drained   bool       // event time is at its end before it
+	stop      *stopOrder // sources wait from here on while it stands; nil for none
 	triggered time.Time
 }
 
@@ -96,7 +98,7 @@ func (t *task) runSource(ctx context.Context) error {
 			return err
 		}
 		wait := t.waitCtx(ctx)
-		if t.reader.ended || t.reader.stopped || t.reader.clock.held() {
+		if t.reader.ended || t.reader.waits() || t.reader.clock.held() {
 			<-wait.Done()
 			continue
 		}
@@ -213,8 +215,11 @@ func (t *task) control(ctx context.Context) error {
 		if b == nil {
 			return nil
 		}
-		if b.stop {
-			t.reader.stopped = true
+		if b.drained {
+			t.tell(mark{time: state.MaxTime})
+		}
+		if b.stop != nil {
+			t.reader.stop = b.stop
 		}
 		if err := t.cut(ctx, b, t.reader.state()); err != nil {
 			return err
@@ -264,9 +269,9 @@ func (t *task) processRows(ctx context.Context, b *connectors.Batch, end int64) 
 			if err := t.control(ctx); err != nil {
 				return err
 			}
-			if t.reader.stopped {
-				return nil // what is left belongs to the next run
-			}
+		}
+		if err := t.awaitStop(ctx); err != nil {
+			return err
 		}
 		rows, err = t.handOn(ctx, b, rows, hi)
 		if err != nil {
@@ -283,6 +288,21 @@ func (t *task) processRows(ctx context.Context, b *connectors.Batch, end int64) 
 		t.reader.advance(b.Split, end)
 	}
 	t.tellTime()
+	return nil
+}
+
+// awaitStop waits while a stop stands: what is left of a batch belongs to the next run,
+// or to this one where the stop is withdrawn.
+func (t *task) awaitStop(ctx context.Context) error {
+	for t.reader.waits() {
+		<-t.waitCtx(ctx).Done()
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := t.control(ctx); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -407,8 +427,8 @@ func (t *task) refuse(ctx context.Context, b *connectors.Batch, end int) error {
 // made durable beside the stream.
 func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack) (err error) {
 	began, handed := time.Now(), false
-	ack.Task, ack.StartDelay = t.id, began.Sub(b.triggered)-ack.Alignment
-	p := prepared{sinks: make([]preparedSink, 0, len(t.sinks))}
+	ack.Task, ack.StartDelay = t.id, max(0, began.Sub(b.triggered)-ack.Alignment) // the clock may be set
+	p := prepared{sinks: make([]preparedSink, 0, len(t.sinks)), neutral: b.neutral}
 	if t.keyed != nil {
 		if p.snapshot, err = t.keyed.fork(ctx, b.id.Number); err != nil {
 			return err

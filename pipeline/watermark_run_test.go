@@ -27,14 +27,14 @@ sink: {collect: {name: TARGET-out}}
 checkpoint: {storage: STORAGE, interval: 2s}
 `
 
-func tickingWorld(t *testing.T, watermark string) (*pipelinetest.World, *pipeline.Monitor) {
+func tickingWorld(t *testing.T, watermark string) (*pipelinetest.World, *pipeline.Control) {
 	w := pipelinetest.New(t, strings.Replace(ticking, "WATERMARK", watermark, 1))
-	w.Options.Monitor = &pipeline.Monitor{}
-	return w, w.Options.Monitor
+	w.Options.Control = &pipeline.Control{}
+	return w, w.Options.Control
 }
 
 // stepTime is how far event time has come in the steps, the least of all subtasks.
-func stepTime(m *pipeline.Monitor) int64 {
+func stepTime(m *pipeline.Control) int64 {
 	least := int64(math.MaxInt64)
 	for _, s := range m.Progress().Steps {
 		least = min(least, s.Watermark)
@@ -48,7 +48,7 @@ func settle() {
 	synctest.Wait()
 }
 
-func wantTime(t *testing.T, m *pipeline.Monitor, what string, want int64) {
+func wantTime(t *testing.T, m *pipeline.Control, what string, want int64) {
 	t.Helper()
 	settle()
 	if got := stepTime(m); got != want {
@@ -160,7 +160,7 @@ transforms:
 sink: {collect: {name: TARGET-out}}
 checkpoint: {storage: STORAGE, interval: 2s}
 `)
-		w.Options.Monitor = &pipeline.Monitor{}
+		w.Options.Control = &pipeline.Control{}
 		a, b := w.Feed("a", 1), w.Feed("b", 1)
 		click(a, 0, 5000)
 		a.End()
@@ -171,7 +171,7 @@ checkpoint: {storage: STORAGE, interval: 2s}
 		p = w.Start()
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		for _, s := range w.Options.Monitor.Progress().Steps {
+		for _, s := range w.Options.Control.Progress().Steps {
 			if s.Step == "y" && (s.Watermark < 70_000 || s.Watermark > 120_000) {
 				t.Errorf("the clock has moved event time on to %d", s.Watermark)
 			}
@@ -182,7 +182,7 @@ checkpoint: {storage: STORAGE, interval: 2s}
 }
 
 // stepTimeAfterRestart runs the pipeline anew until all is idle and a second more.
-func stepTimeAfterRestart(t *testing.T, w *pipelinetest.World, m *pipeline.Monitor) int64 {
+func stepTimeAfterRestart(t *testing.T, w *pipelinetest.World, m *pipeline.Control) int64 {
 	p := w.Start()
 	time.Sleep(32 * time.Second)
 	synctest.Wait()
@@ -196,12 +196,12 @@ func TestARecordOfTheFarFutureGoesToOnErrorAndMovesNothing(t *testing.T) {
 		yaml := strings.Replace(ticking, "WATERMARK", "{delay: 1s, max_future: 1h}\n  on_error: {dead_letter: dead}", 1)
 		yaml = strings.Replace(yaml, "sink: {collect: {name: TARGET-out}}", "sinks: {out: {from: tally, collect: {name: TARGET-out}}, dead: {collect: {name: TARGET-dead}}}", 1)
 		w := pipelinetest.New(t, yaml)
-		w.Options.Monitor = &pipeline.Monitor{}
+		w.Options.Control = &pipeline.Control{}
 		feed := w.Feed("in", 1)
 		p := w.Start()
 		now := time.Now().Add(time.Hour).UnixMilli()
 		click(feed, 0, 5000, int(now)+60000, 6000, math.MaxInt64, 7000)
-		wantTime(t, w.Options.Monitor, "only the others count", 6000)
+		wantTime(t, w.Options.Control, "only the others count", 6000)
 		feed.End()
 		s := ended(t, p)
 		equal(t, w.Target("out").Values(), []string{`{"key":1,"end":10000,"n0":3}`})
@@ -282,10 +282,10 @@ sink: {collect: {name: TARGET-out}}
 checkpoint: {storage: STORAGE, interval: 2s}
 `
 
-func pairWorld(t *testing.T, drift string, plain bool) (*pipelinetest.World, *pipeline.Monitor) {
+func pairWorld(t *testing.T, drift string, plain bool) (*pipelinetest.World, *pipeline.Control) {
 	w := pipelinetest.New(t, strings.NewReplacer("DRIFT", drift, "PLAIN", fmt.Sprint(plain)).Replace(pairTicking))
-	w.Options.Monitor = &pipeline.Monitor{}
-	return w, w.Options.Monitor
+	w.Options.Control = &pipeline.Control{}
+	return w, w.Options.Control
 }
 
 func TestASourceThatDoesNotAnswerHoldsHoweverLongItTakes(t *testing.T) {

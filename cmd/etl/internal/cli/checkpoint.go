@@ -25,7 +25,7 @@ A checkpoint is named by its folder or its _metadata: a local path, or a URL suc
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.checkpointListCommand(), a.checkpointInspectCommand(), a.checkpointVerifyCommand(),
-		a.checkpointDiffCommand(), a.checkpointRmCommand(), a.checkpointGCCommand())
+		a.checkpointDiffCommand(), a.checkpointRmCommand(), a.checkpointGCCommand(), a.triggerCommand())
 	return c
 }
 

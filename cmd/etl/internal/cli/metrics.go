@@ -8,28 +8,50 @@ import (
 )
 
 // serveMetrics shows what pipelines are at on an address, where there is one, until
-// end is called. monitors belong to the plans.
-func (a *app) serveMetrics(ctx context.Context, address string, plans []*pipeline.Plan) (monitors []*pipeline.Monitor, end func(), err error) {
-	metrics := web.NewMetrics()
-	for _, p := range plans {
-		m := &pipeline.Monitor{}
-		monitors = append(monitors, m)
-		metrics.Watch(p.Spec.Name, m)
-	}
+// end is called.
+func (a *app) serveMetrics(ctx context.Context, address string, plans []*pipeline.Plan, controls []*pipeline.Control) (end func(), err error) {
 	if address == "" {
-		return monitors, func() {}, nil
+		return func() {}, nil
+	}
+	metrics := web.NewMetrics()
+	for i, p := range plans {
+		metrics.Watch(p.Spec.Name, controls[i])
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	bound, wait, err := metrics.Serve(ctx, address)
 	if err != nil {
 		cancel()
-		return nil, nil, usageError(err)
+		return nil, usageError(err)
 	}
 	a.log.Info("showing metrics", "address", "http://"+bound+"/metrics")
-	return monitors, func() {
+	return func() {
 		cancel()
 		if err := wait(); err != nil {
 			a.log.Warn("showing metrics ended", "err", err)
+		}
+	}, nil
+}
+
+// serveControl lets other programs of the user steer the pipelines, until end is
+// called. Without it they run all the same, unless a folder was set for it.
+func (a *app) serveControl(ctx context.Context, plans []*pipeline.Plan, controls []*pipeline.Control) (end func(), err error) {
+	ln, err := web.Listen(ctx, web.RuntimeDirs(a.settings.RuntimeDir))
+	if err != nil {
+		if a.settings.RuntimeDir != "" {
+			return nil, usageError(err)
+		}
+		a.log.Warn("the pipelines cannot be reached by etl savepoint, stop and cancel; set runtime_dir", "err", err)
+		return func() {}, nil
+	}
+	api := web.NewAPI()
+	for i, p := range plans {
+		api.Add(p.Spec.Name, controls[i])
+	}
+	a.log.Debug("answering", "socket", ln.Addr().String())
+	stop := web.Serve(ctx, ln, api.Handler())
+	return func() {
+		if err := stop(); err != nil {
+			a.log.Warn("answering ended", "err", err)
 		}
 	}, nil
 }

@@ -35,7 +35,8 @@ func (a *app) runCommand() *cobra.Command {
 		Use:   "run FILE...",
 		Short: "Runs pipelines in the foreground",
 		Long: `Runs pipelines in the foreground. A pipeline goes on from the newest checkpoint of its last run;
-a bounded one ends by itself. SIGTERM or SIGINT takes a last checkpoint and ends; a second one ends at once.
+a bounded one ends by itself. SIGTERM or SIGINT takes a last checkpoint and ends; a second one ends at once. Meanwhile
+etl savepoint, stop, cancel and checkpoint trigger reach it by its name.
 
 Exit codes: 0 done, 1 failed, 2 invalid file or wrong use, 3 somebody has to act, 4 a newer process has taken over.`,
 		Example: `  etl run pipelines/orders.yaml
@@ -84,16 +85,25 @@ func (a *app) runPipelines(ctx context.Context, files []string, f runFlags) erro
 	if invalid != nil {
 		return invalid
 	}
-	monitors, endMetrics, err := a.serveMetrics(ctx, f.metrics, plans)
+	controls := make([]*pipeline.Control, len(plans))
+	for i := range controls {
+		controls[i] = &pipeline.Control{}
+	}
+	endMetrics, err := a.serveMetrics(ctx, f.metrics, plans, controls)
 	if err != nil {
 		return err
 	}
 	defer endMetrics()
+	endControl, err := a.serveControl(ctx, plans, controls)
+	if err != nil {
+		return err
+	}
+	defer endControl()
 	debug.SetMemoryLimit(a.settings.Memory*int64(len(files)) + runtimeReserve)
 	results := make([]result, len(plans))
 	var wg sync.WaitGroup
 	for i, plan := range plans {
-		wg.Go(func() { results[i] = a.runOne(ctx, plan, f, stop, monitors[i]) })
+		wg.Go(func() { results[i] = a.runOne(ctx, plan, f, stop, controls[i]) })
 	}
 	wg.Wait()
 	return a.report(results)
@@ -111,13 +121,13 @@ type result struct {
 	rss    int64
 }
 
-func (a *app) runOne(ctx context.Context, plan *pipeline.Plan, f runFlags, stop <-chan struct{}, monitor *pipeline.Monitor) result {
+func (a *app) runOne(ctx context.Context, plan *pipeline.Plan, f runFlags, stop <-chan struct{}, control *pipeline.Control) result {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	began, _ := usage()
 	s, err := pipeline.Run(ctx, pipeline.Options{
 		Plan: plan, Log: a.log, From: f.from, AcceptDuplicates: f.acceptDuplicates, AllowNonRestoredState: f.allowNonRestored, AllowDrained: f.allowDrained,
-		Memory: a.settings.Memory, Grace: a.settings.ShutdownTimeout, Stop: stop, Failpoint: failpoint(), Monitor: monitor,
+		Memory: a.settings.Memory, Grace: a.settings.ShutdownTimeout, Stop: stop, Failpoint: failpoint(), Control: control,
 	})
 	runtime.ReadMemStats(&after)
 	ended, rss := usage()
@@ -174,6 +184,9 @@ func (a *app) printResult(r result) error {
 	w := tabwriter.NewWriter(a.err, 0, 0, 2, ' ', 0)
 	rate := float64(r.Counts.Read) / max(r.Elapsed.Seconds(), 1e-9)
 	_, _ = fmt.Fprintf(w, "%s\t%s\n", r.Pipeline, r.Outcome)
+	if r.Ended != nil && r.Ended.Path != "" {
+		_, _ = fmt.Fprintf(w, "  left\t%s\n", r.Ended.Path)
+	}
 	_, _ = fmt.Fprintf(w, "  read\t%d records, %.1f MB, %.0f records/s\n", r.Counts.Read, float64(r.Counts.Bytes)/1e6, rate)
 	_, _ = fmt.Fprintf(w, "  written\t%d\n", r.Counts.Written)
 	_, _ = fmt.Fprintf(w, "  filtered\t%d\n", r.Counts.Filtered)
@@ -196,10 +209,15 @@ func (a *app) printJSON(r result) error {
 	if r.err != nil {
 		text = r.err.Error()
 	}
+	path := ""
+	if r.Ended != nil {
+		path = r.Ended.Path
+	}
 	return json.NewEncoder(a.out).Encode(struct {
 		Pipeline    string           `json:"pipeline"`
 		Job         string           `json:"job,omitempty"`
 		Outcome     pipeline.Outcome `json:"outcome"`
+		Path        string           `json:"path,omitempty"`
 		Read        int64            `json:"read"`
 		Bytes       int64            `json:"bytes"`
 		Written     int64            `json:"written"`
@@ -217,7 +235,7 @@ func (a *app) printJSON(r result) error {
 		Error       string           `json:"error,omitempty"`
 		ExitCode    int              `json:"exit_code"`
 	}{
-		r.Pipeline, r.Job, r.Outcome, r.Counts.Read, r.Counts.Bytes, r.Counts.Written, r.Counts.Filtered, r.Counts.Late, r.Counts.Skipped, r.Counts.Dead,
+		r.Pipeline, r.Job, r.Outcome, path, r.Counts.Read, r.Counts.Bytes, r.Counts.Written, r.Counts.Filtered, r.Counts.Late, r.Counts.Skipped, r.Counts.Dead,
 		r.Failures, r.Checkpoints, r.Restarts, r.Elapsed.Seconds(), r.cpu.Seconds(), r.allocs, r.rss, text, exitOf(r.err),
 	})
 }

@@ -30,6 +30,8 @@ type Settings struct {
 	Memory int64
 	// ShutdownTimeout is how long the last checkpoint of a stop may take.
 	ShutdownTimeout time.Duration
+	// RuntimeDir is where the process has its socket; empty for the user's own.
+	RuntimeDir string
 }
 
 // defaults are the keys with their default values, as text.
@@ -38,6 +40,7 @@ var defaults = map[string]any{
 	"log.format":       "text",
 	"memory":           "512MiB",
 	"shutdown_timeout": "30s",
+	"runtime_dir":      "",
 }
 
 // envPrefix begins the names of variables; the rest is the key, with __ for a dot.
@@ -103,6 +106,7 @@ func settingsOf(k *koanf.Koanf, environ []string) (Settings, error) {
 	if s.ShutdownTimeout, err = connectors.ParseDuration(k.String("shutdown_timeout")); err != nil {
 		faults = append(faults, fmt.Errorf("shutdown_timeout: %w", err))
 	}
+	s.RuntimeDir = k.String("runtime_dir")
 	return s, errors.Join(faults...)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"time"
 
@@ -25,15 +26,15 @@ type Metrics struct {
 
 type watched struct {
 	name    string
-	monitor *pipeline.Monitor
+	control *pipeline.Control
 }
 
 // NewMetrics makes Metrics of no pipeline.
 func NewMetrics() *Metrics { return &Metrics{now: time.Now} }
 
 // Watch adds a pipeline, before Serve.
-func (m *Metrics) Watch(name string, monitor *pipeline.Monitor) {
-	m.pipelines = append(m.pipelines, watched{name, monitor})
+func (m *Metrics) Watch(name string, control *pipeline.Control) {
+	m.pipelines = append(m.pipelines, watched{name, control})
 }
 
 // desc describes a metric whose first label is the pipeline.
@@ -75,7 +76,7 @@ var descriptions = []*prometheus.Desc{
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range descriptions {
+	for _, d := range slices.Concat(descriptions, checkpointDescriptions) {
 		out <- d
 	}
 }
@@ -83,7 +84,7 @@ func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	for _, w := range m.pipelines {
-		p := w.monitor.Progress()
+		p := w.control.Progress()
 		count := func(d *prometheus.Desc, n int64) {
 			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), w.name)
 		}
@@ -99,6 +100,7 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		for i := range p.Steps {
 			m.collectStep(out, w.name, &p.Steps[i])
 		}
+		collectCheckpoints(out, w.name, w.control)
 	}
 }
 

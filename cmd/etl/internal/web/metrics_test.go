@@ -36,9 +36,9 @@ sink: {blackhole: {}}
 	if faults.HasErrors() || p.Diagnostics().HasErrors() {
 		t.Fatal(p.Diagnostics())
 	}
-	opts := pipeline.Options{Plan: plan, Log: slog.New(slog.DiscardHandler), Monitor: &pipeline.Monitor{}}
+	opts := pipeline.Options{Plan: plan, Log: slog.New(slog.DiscardHandler), Control: &pipeline.Control{}}
 	m := NewMetrics()
-	m.Watch("clicks", opts.Monitor)
+	m.Watch("clicks", opts.Control)
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() {
