@@ -61,7 +61,7 @@ func (j *job) start(t *testing.T, args ...string) *process {
 		t.Fatal(err)
 	}
 	p.cmd = exec.Command(etl, "run", j.file)
-	p.cmd.Env = os.Environ()
+	p.cmd.Env = append(os.Environ(), j.env...)
 	for _, a := range args {
 		if i := strings.IndexByte(a, '='); i > 0 && a[0] != '-' {
 			p.cmd.Env = append(p.cmd.Env, a)

@@ -10,5 +10,8 @@ const (
 	nexmarkKills = 10    // of each query's process
 	nexmarkBoth  = false // whether all queries run with both backends
 
+	unionKills   = 5
+	unionRecords = 40_000
+
 	churnCheckpoints = 75 // how long keys come and go, in checkpoints
 )

@@ -10,5 +10,8 @@ const (
 	nexmarkKills = 25   // of each query's process
 	nexmarkBoth  = true // whether all queries run with both backends
 
+	unionKills   = 20
+	unionRecords = 400_000
+
 	churnCheckpoints = 960 // how long keys come and go, in checkpoints
 )

@@ -27,6 +27,10 @@ type job struct {
 	out    string // topic or folder
 	ledger *ledger
 	lives  int
+	// storage is where its checkpoints are, and env the variables that its file has, for
+	// one of newPipeline.
+	storage string
+	env     []string
 }
 
 const (
