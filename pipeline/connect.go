@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,8 +45,8 @@ func (a *attempt) makeSinks() error {
 }
 
 // openSinks connects the sinks. It changes nothing in their targets. It can be
-// repeated: each try has sinks of its own.
-func (a *attempt) openSinks(ctx context.Context) error {
+// repeated: each try has sinks of its own. readOnly is for those that are only looked at.
+func (a *attempt) openSinks(ctx context.Context, readOnly bool) error {
 	if err := a.makeSinks(); err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (a *attempt) openSinks(ctx context.Context) error {
 			Log: a.log.With("sink", s.spec.Name), Pipeline: a.plan.Spec.Name, Name: s.spec.Name,
 			Subtasks: s.writers * a.parallelism, Generation: a.generation.Load, Origin: a.originName, Slots: slots,
 			Shared: a.shared.get, Encoding: "json", Budget: a.opts.sinkBudget(len(a.plan.sinks)),
-			Interval: cp.Interval, Failpoint: a.opts.Failpoint,
+			Interval: cp.Interval, Failpoint: a.opts.Failpoint, ReadOnly: readOnly,
 		}
 		if err := run.sink.Open(ctx, env); err != nil {
 			return fmt.Errorf("sink %s: open: %w", s.spec.Name, err)
@@ -94,8 +95,10 @@ func (a *attempt) startSinks(ctx context.Context, m *checkpoint.Metadata, files 
 	return nil
 }
 
-// listSplits asks the sources what is there to read.
+// listSplits asks the sources what is there to read. What refuses the start is told of
+// all sources at once.
 func (a *attempt) listSplits(ctx context.Context, m *checkpoint.Metadata) error {
+	var faults []error
 	for _, s := range a.sources {
 		var restored []connectors.Split
 		if op := findOperator(m, s.node.spec.UID); op != nil {
@@ -105,15 +108,22 @@ func (a *attempt) listSplits(ctx context.Context, m *checkpoint.Metadata) error 
 			}
 		}
 		splits, err := s.source.Splits(ctx, restored)
-		if err != nil {
-			return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
+		if err == nil {
+			s.splits = sortSplits(splits)
+			err = a.checkDropped(s.node.spec.Name, restored, splits)
+		} else {
+			err = sourceFault(s, err)
 		}
-		s.splits = sortSplits(splits)
-		if err := a.checkDropped(s.node.spec.Name, restored, splits); err != nil {
+		if err != nil && !connectors.IsPermanent(err) {
 			return err
 		}
+		faults = append(faults, err)
 	}
-	return nil
+	return connectors.Permanent(errors.Join(faults...))
+}
+
+func sourceFault(s *sourceRun, err error) error {
+	return fmt.Errorf("source %s: %w", s.node.spec.Name, err)
 }
 
 // checkDropped refuses to forget positions: what the source does not read any more

@@ -20,7 +20,7 @@ func (a *attempt) checkPositions(ctx context.Context, m *checkpoint.Metadata) er
 		}
 		for i, f := range found {
 			if f.Err != nil {
-				faults = append(faults, fmt.Errorf("source %s: %w", s.node.spec.Name, f.Err))
+				faults = append(faults, sourceFault(s, f.Err))
 			}
 			if f.Gone {
 				a.log.Warn("a split of the checkpoint is not there now: its position is kept, and nothing is read from it",

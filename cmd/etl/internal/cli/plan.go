@@ -18,23 +18,42 @@ import (
 func (a *app) planCommand() *cobra.Command {
 	var set []string
 	form := "text"
+	var restore restoreFlags
 	c := &cobra.Command{
 		Use:   "plan FILE...",
 		Short: "Shows how pipelines will run: fields and types, chains, exchanges and state",
 		Long: "Shows how pipelines will run, without opening anything that they name: for each source, step and sink the fields " +
-			"and their types as far as they are known, what it is chained to or how records come to it, and the state that it keeps.",
-		Example: "  etl plan pipeline.yaml\n  etl plan --format json pipeline.yaml",
+			"and their types as far as they are known, what it is chained to or how records come to it, and the state that it keeps.\n\n" +
+			"With --from it shows instead what a start would restore: the checkpoint, what becomes of the state of each operator, the positions against what the sources have, " +
+			"and what would be published first or again. It takes nothing over and writes nothing. Where a start would be refused the exit code is 3.",
+		Example: "  etl plan pipeline.yaml\n  etl plan --format json pipeline.yaml\n  etl plan pipeline.yaml --from ''\n  etl plan pipeline.yaml --from /var/lib/etl/orders/4f1c…/chk-860",
 		Args:    wantFiles,
-		RunE:    func(_ *cobra.Command, files []string) error { return a.plan(files, set, form) },
+		RunE: func(c *cobra.Command, files []string) error {
+			if c.Flags().Changed("from") {
+				if err := checkForm(form); err != nil {
+					return err
+				}
+				return a.planRestore(c.Context(), files, set, restore, form == "json" || a.json)
+			}
+			return a.plan(files, set, form)
+		},
 	}
+	restore.add(c)
 	c.Flags().StringArrayVar(&set, "set", nil, "override a key of the files")
 	c.Flags().StringVar(&form, "format", form, "text or json")
 	return c
 }
 
-func (a *app) plan(files, set []string, form string) error {
+func checkForm(form string) error {
 	if form != "text" && form != "json" {
 		return &codeError{code: exitUsage, err: fmt.Errorf("--format cannot be %q: write text or json", form)}
+	}
+	return nil
+}
+
+func (a *app) plan(files, set []string, form string) error {
+	if err := checkForm(form); err != nil {
+		return err
 	}
 	var faulty int
 	plans := []pipeline.Description{}
