@@ -2,6 +2,8 @@ package hdfs
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +22,7 @@ type client struct {
 	cancel context.CancelFunc
 	born   time.Time
 	expire *time.Timer // while it is idle
+	worked bool        // the namenode has answered a call
 
 	mu      sync.Mutex
 	conns   map[*conn]struct{}
@@ -138,4 +141,14 @@ func (c *client) close() {
 	if c.login != nil {
 		c.cluster.logins.put(c.login)
 	}
+}
+
+// unknown says what it may mean that the namenode ends the very first call: it does not
+// know this program, and the library does not understand how it says so.
+func (c *client) unknown(err error) error {
+	if err != nil && !c.worked && c.login == nil && strings.Contains(err.Error(), "unexpected sequence number") {
+		return final(fmt.Errorf("the namenode refuses connections without Kerberos: set storage.hdfs.kerberos.principal and storage.hdfs.kerberos.keytab (%w)", err))
+	}
+	c.worked = c.worked || answered(err)
+	return err
 }

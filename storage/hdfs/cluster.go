@@ -133,7 +133,7 @@ func (cl *cluster) once(ctx context.Context, do func(c *client) error) error {
 	c, err := cl.acquire(ctx)
 	if err == nil {
 		stop := context.AfterFunc(ctx, c.kill)
-		err = do(c)
+		err = c.unknown(do(c))
 		alive := stop()
 		cl.release(c, alive && answered(err))
 		if !answered(err) {

@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -83,6 +84,9 @@ func secure(t *target, conf *config) error {
 	}
 	if k.protection != "" {
 		t.hadoop["dfs.data.transfer.protection"] = k.protection
+	}
+	if have := t.options().DataTransferProtection; have != "" && !slices.Contains(protections, have) {
+		return fmt.Errorf("dfs.data.transfer.protection is %s: %s", have, protectionAdvice)
 	}
 	return nil
 }

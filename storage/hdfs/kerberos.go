@@ -13,7 +13,13 @@ import (
 	"github.com/jcmturner/gokrb5/v8/keytab"
 )
 
-var protections = []string{"authentication", "integrity", "privacy"}
+// protections are those of connections to datanodes that the library gets right. It
+// reads what is signed and not encrypted wrongly, and so what is encrypted by other
+// means than AES.
+var protections = []string{"authentication", "privacy"}
+
+const protectionAdvice = "give the datanodes authentication, or privacy with AES " +
+	"(dfs.data.transfer.protection, dfs.encrypt.data.transfer.cipher.suites=AES/CTR/NoPadding): this program cannot read from others"
 
 // kerberos is what the settings say of it.
 type kerberos struct {
@@ -138,6 +144,7 @@ var advice = []struct{ said, do string }{
 	{"KDC_ERR_C_PRINCIPAL_UNKNOWN", "the KDC does not know the principal: check storage.hdfs.kerberos.principal and its realm"},
 	{"KDC_ERR_S_PRINCIPAL_UNKNOWN", "the KDC does not know the principal of the namenode: check storage.hdfs.kerberos.service_principal and the name of the host in its address"},
 	{"KDC_ERR_PREAUTH_FAILED", "the key in the keytab is not the principal's any more: export the keytab anew"},
+	{"client password/keytab incorrect", "the key in the keytab is not the principal's any more: export the keytab anew"},
 	{"KDC_ERR_KEY_EXPIRED", "the key of the principal has expired: change it and export the keytab anew"},
 	{"KDC_ERR_NAME_EXP", "the principal has expired: have it renewed"},
 	{"KDC_ERR_CLIENT_REVOKED", "the principal is locked: have it unlocked"},

@@ -3,8 +3,10 @@ package hdfs
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
+	"strings"
 	"sync"
 
 	"github.com/colinmarc/hdfs/v2"
@@ -129,9 +131,22 @@ func (r *reader) readSome(p []byte, off int64) (n int, err error) {
 		if err == nil {
 			err = io.ErrNoProgress
 		}
-		return translate(err)
+		return r.garbled(translate(err))
 	})
 	return n, r.fs.wrap("read", r.name, err)
+}
+
+// garbled says what to do where the library cannot read how datanodes protect their data.
+func (r *reader) garbled(err error) error {
+	if r.fs.cluster.conf.kerberos == nil {
+		return err
+	}
+	for _, sign := range []string{"proto: ", "invalid response from datanode", "HMAC", "no available cipher"} {
+		if strings.Contains(err.Error(), sign) {
+			return final(fmt.Errorf("%s (%w)", protectionAdvice, err))
+		}
+	}
+	return err
 }
 
 // maxStreams is how many places of a file are kept open that nobody reads at the moment.

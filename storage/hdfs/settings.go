@@ -18,22 +18,22 @@ import (
 
 // known are the keys below storage.hdfs of the settings file.
 var known = []storage.Setting{
-	{Key: "user", Doc: "who to be without Kerberos; by default HADOOP_USER_NAME, or who the program runs as"},
-	{Key: "hadoop_conf_dir", Doc: "folder with core-site.xml and hdfs-site.xml; by default HADOOP_CONF_DIR, or etc/hadoop in HADOOP_HOME"},
-	{Key: "nameservices", Doc: "addresses of the namenodes of a name service, such as {prod: [nn1:8020, nn2:8020]}; they win over hdfs-site.xml"},
+	{Key: "user", Doc: "who to be without Kerberos; else HADOOP_USER_NAME, else who the program runs as"},
+	{Key: "hadoop_conf_dir", Doc: "folder with core-site.xml and hdfs-site.xml; else HADOOP_CONF_DIR, else etc/hadoop in HADOOP_HOME"},
+	{Key: "nameservices", Doc: "addresses of the namenodes of name services, such as {prod: [nn1:8020, nn2:8020]}; they win over hdfs-site.xml"},
 	{Key: "kerberos.principal", Doc: "who to be with Kerberos, such as etl@EXAMPLE.COM"},
 	{Key: "kerberos.keytab", Doc: "file with the keys of the principal"},
-	{Key: "kerberos.krb5_conf", Doc: "settings file of Kerberos; by default KRB5_CONFIG, or /etc/krb5.conf"},
-	{Key: "kerberos.service_principal", Doc: "principal of the namenodes, such as nn/_HOST; by default dfs.namenode.kerberos.principal"},
-	{Key: "kerberos.data_transfer_protection", Doc: "authentication, integrity or privacy, as the datanodes have it; by default dfs.data.transfer.protection"},
-	{Key: "spool_dir", Doc: "folder for files until HDFS has them, as large as what is written at once; by default that of the system"},
-	{Key: "replication", Doc: "copies of each file; by default dfs.replication, or what the cluster says"},
-	{Key: "block_size", Doc: "size of a block, such as 128MiB; by default dfs.blocksize, or what the cluster says"},
-	{Key: "connect_timeout", Doc: "how long to wait for a connection", Default: "10s"},
-	{Key: "namenode_timeout", Doc: "how long to wait for an answer of a namenode", Default: "60s"},
-	{Key: "datanode_timeout", Doc: "how long a datanode may stand still", Default: "60s"},
+	{Key: "kerberos.krb5_conf", Doc: "settings file of Kerberos; else KRB5_CONFIG, else /etc/krb5.conf"},
+	{Key: "kerberos.service_principal", Doc: "principal of the namenodes, such as nn/_HOST; else dfs.namenode.kerberos.principal"},
+	{Key: "kerberos.data_transfer_protection", Doc: "authentication or privacy, as the datanodes have it; else dfs.data.transfer.protection"},
+	{Key: "spool_dir", Doc: "folder for files until HDFS has them; else that of the system for temporary files"},
+	{Key: "replication", Doc: "copies of each file; else dfs.replication, else what the cluster says"},
+	{Key: "block_size", Doc: "size of a block, such as 128MiB; else dfs.blocksize, else what the cluster says"},
+	{Key: "connect_timeout", Doc: "how long a connection may take", Default: "10s"},
+	{Key: "namenode_timeout", Doc: "how long a namenode may take to answer", Default: "1m"},
+	{Key: "datanode_timeout", Doc: "how long a datanode may stand still", Default: "1m"},
 	{Key: "retry", Doc: "how long a call is repeated while no namenode is active, reachable and out of safe mode", Default: "1m"},
-	{Key: "write_retry", Doc: "how long a file is written anew while datanodes fail; a cluster of few nodes hands out a dead one for 10.5 minutes by default", Default: "12m"},
+	{Key: "write_retry", Doc: "how long a file is written anew while datanodes fail", Default: "12m"},
 }
 
 // config is what the settings say.

@@ -42,7 +42,7 @@ func TestBadSettings(t *testing.T) {
 		"user is", "spool_dir is /no/such", "replication is many: write a whole number", "block_size is 1000: write a size", "retry is soon: write a duration",
 		"write_retry is -1s", "namenode_timeout is 5", `nameservices.prod has the address "nn1": write host:port`, "nameservices.none is 7", "nameservices.port has",
 		"usr is no setting; there are user, hadoop_conf_dir", "pa%sy is no setting", "kerberos.qop is no setting; there are principal, keytab",
-		"kerberos.data_transfer_protection is some: write authentication, integrity, privacy", "kerberos needs both principal and keytab",
+		"kerberos.data_transfer_protection is some: write authentication, privacy", "kerberos needs both principal and keytab",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("not told: %q", want)
@@ -157,6 +157,10 @@ func TestKerberosIsAskedFor(t *testing.T) {
 	if got, err := resolve("prod", &conf); err != nil || got.service != "nn/_HOST" {
 		t.Errorf("%+v, %v", got.service, err)
 	}
+	conf.kerberos.protection = "integrity" // as hdfs-site.xml may have it
+	if _, err := resolve("prod", &conf); err == nil || !strings.Contains(err.Error(), "cannot read") {
+		t.Error(err)
+	}
 }
 
 func TestOpen(t *testing.T) {
@@ -179,6 +183,35 @@ func TestOpen(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s is %s, want %s", address, got, want)
+		}
+	}
+}
+
+// TestEverySettingIsShown: the settings file shows each key with its default and what it says.
+func TestEverySettingIsShown(t *testing.T) {
+	file, err := os.ReadFile("../../configs/etl.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, shown, _ := strings.Cut(string(file), "#   hdfs:")
+	docs, err := os.ReadFile("../../docs/storage.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range known {
+		line := s.Key[strings.LastIndex(s.Key, ".")+1:] + ":"
+		if s.Default != "" {
+			line += " " + s.Default
+		}
+		if !strings.Contains(shown, " "+line+"  # "+s.Doc+"\n") {
+			t.Errorf("configs/etl.yaml lacks %s  # %s", line, s.Doc)
+		}
+		value := ""
+		if s.Default != "" {
+			value = "`" + s.Default + "`"
+		}
+		if row := "| `" + s.Key + "` | " + value + " | " + s.Doc + " |\n"; !strings.Contains(string(docs), row) {
+			t.Errorf("docs/storage.md lacks the row %s", row)
 		}
 	}
 }

@@ -215,9 +215,13 @@ func (u *upload) blame(err error) error {
 // move gives a file its name, and replaces none. After a lost answer the file's
 // number tells whether it was this one that got it.
 func (f *FS) move(ctx context.Context, t temp, to string) error {
+	return f.moveBy(ctx, t, to, func(c *client) error { return c.rename(t.path, to) })
+}
+
+func (f *FS) moveBy(ctx context.Context, t temp, to string, rename func(c *client) error) error {
 	doubt := false
 	return f.cluster.call(ctx, func(c *client) error {
-		err := c.rename(t.path, to)
+		err := rename(c)
 		if err == nil {
 			return nil
 		}
