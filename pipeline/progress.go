@@ -1,6 +1,9 @@
 package pipeline
 
-import "github.com/sluice-etl/sluice/pipeline/state"
+import (
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline/state"
+)
 
 // Progress is where a running pipeline is: its counts since the last start or
 // restart, its splits and its keyed steps.
@@ -8,6 +11,9 @@ type Progress struct {
 	Counts Counts
 	Splits []SplitProgress // in no order
 	Steps  []StepProgress  // by step and subtask
+	// Sources is what sources counted that count something of their own, by name of the
+	// source and of what is counted.
+	Sources map[string]map[string]int64
 }
 
 // StepProgress is where one subtask of a keyed step is.
@@ -36,6 +42,13 @@ func (c *Control) Progress() Progress {
 		}
 		if t.keyed != nil {
 			p.Steps = append(p.Steps, t.keyed.progress())
+		}
+	}
+	p.Counts.addLost(run.a.counts)
+	p.Sources = map[string]map[string]int64{}
+	for _, s := range run.a.sources {
+		if c, ok := s.source.(connectors.Counter); ok {
+			p.Sources[s.node.spec.Name] = c.Counts()
 		}
 	}
 	return p

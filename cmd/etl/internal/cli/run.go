@@ -26,6 +26,7 @@ type runFlags struct {
 	acceptDuplicates bool
 	allowNonRestored bool
 	allowDrained     bool
+	claim            bool
 	metrics          string // address to show them on
 }
 
@@ -54,6 +55,7 @@ Exit codes: 0 done, 1 failed, 2 invalid file or wrong use, 3 somebody has to act
 	fl.StringVarP(&f.from, "from", "s", "", "checkpoint to restore: a path, or none for a fresh start")
 	fl.StringArrayVar(&f.set, "set", nil, "override a key of the file, as in --set sink.kafka.topic=test")
 	fl.BoolVar(&f.acceptDuplicates, "accept-duplicates", false, "go on from a checkpoint older than what a sink has published")
+	fl.BoolVar(&f.claim, "claim", false, "make what -s names the new job's own, which removes it when it is not needed any more")
 	fl.BoolVar(&f.allowNonRestored, "allow-non-restored-state", false, "drop state that the file has nothing for")
 	fl.BoolVar(&f.allowDrained, "allow-drained", false, "go on from a checkpoint taken at the end of the input")
 	fl.StringVar(&f.metrics, "metrics", "", "address to show Prometheus metrics on, at /metrics, such as 127.0.0.1:9464")
@@ -126,7 +128,7 @@ func (a *app) runOne(ctx context.Context, plan *pipeline.Plan, f runFlags, stop 
 	runtime.ReadMemStats(&before)
 	began, _ := usage()
 	s, err := pipeline.Run(ctx, pipeline.Options{
-		Plan: plan, Log: a.log, From: f.from, AcceptDuplicates: f.acceptDuplicates, AllowNonRestoredState: f.allowNonRestored, AllowDrained: f.allowDrained,
+		Plan: plan, Log: a.log, From: f.from, AcceptDuplicates: f.acceptDuplicates, AllowNonRestoredState: f.allowNonRestored, AllowDrained: f.allowDrained, Claim: f.claim,
 		Memory: a.settings.Memory, Grace: a.settings.ShutdownTimeout, Stop: stop, Failpoint: failpoint(), Control: control,
 	})
 	runtime.ReadMemStats(&after)
@@ -193,6 +195,9 @@ func (a *app) printResult(r result) error {
 	_, _ = fmt.Fprintf(w, "  late\t%d\n", r.Counts.Late)
 	_, _ = fmt.Fprintf(w, "  skipped\t%d\n", r.Counts.Skipped)
 	_, _ = fmt.Fprintf(w, "  dead letters\t%d\n", r.Counts.Dead)
+	if r.Counts.LostCommits > 0 {
+		_, _ = fmt.Fprintf(w, "  lost commits\t%d, with %d records that are known of\n", r.Counts.LostCommits, r.Counts.LostRecords)
+	}
 	for _, key := range sortedKeys(r.Failures) {
 		_, _ = fmt.Fprintf(w, "    %s\t%d\n", key, r.Failures[key])
 	}
@@ -225,6 +230,8 @@ func (a *app) printJSON(r result) error {
 		Late        int64            `json:"late"`
 		Skipped     int64            `json:"skipped"`
 		DeadLetters int64            `json:"dead_letters"`
+		LostCommits int64            `json:"lost_commits,omitempty"`
+		LostRecords int64            `json:"lost_records,omitempty"`
 		Errors      map[string]int64 `json:"errors,omitempty"`
 		Checkpoints int64            `json:"checkpoints"`
 		Restarts    int              `json:"restarts"`
@@ -236,7 +243,7 @@ func (a *app) printJSON(r result) error {
 		ExitCode    int              `json:"exit_code"`
 	}{
 		r.Pipeline, r.Job, r.Outcome, path, r.Counts.Read, r.Counts.Bytes, r.Counts.Written, r.Counts.Filtered, r.Counts.Late, r.Counts.Skipped, r.Counts.Dead,
-		r.Failures, r.Checkpoints, r.Restarts, r.Elapsed.Seconds(), r.cpu.Seconds(), r.allocs, r.rss, text, exitOf(r.err),
+		r.Counts.LostCommits, r.Counts.LostRecords, r.Failures, r.Checkpoints, r.Restarts, r.Elapsed.Seconds(), r.cpu.Seconds(), r.allocs, r.rss, text, exitOf(r.err),
 	})
 }
 

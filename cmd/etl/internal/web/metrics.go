@@ -50,6 +50,9 @@ var (
 	descFiltered = desc("records_filtered_total", "Records that steps left out as they should.")
 	descSkipped  = desc("records_skipped_total", "Records left out by on_error: skip.")
 	descDead     = desc("records_dead_lettered_total", "Records sent to a sink of dead letters.")
+	descLost     = desc("commits_lost_total", "Commits that were lost and given up by on_lost_commit: accept_loss.")
+	descLostRecs = desc("records_lost_total", "Records in lost commits, where that is known.")
+	descSource   = desc("source_events_total", "What a source counts of its own: new, gone and recreated topics, missing offsets.", "source", "event")
 	descLate     = desc("records_late_total", "Records that came too late for a step, with nothing reading its branch of them.", "step", "subtask")
 
 	descEventTime = desc("split_event_time_seconds", "Highest event time read from a split, in seconds since 1970.", "source", "split")
@@ -69,7 +72,7 @@ var (
 )
 
 var descriptions = []*prometheus.Desc{
-	descRead, descBytes, descWritten, descFiltered, descSkipped, descDead, descLate,
+	descRead, descBytes, descWritten, descFiltered, descSkipped, descDead, descLost, descLostRecs, descSource, descLate,
 	descEventTime, descSplitMark, descPosition, descLag, descIdle, descCaughtUp, descPaused,
 	descStepMark, descStepLag, descStepIdle, descStateKeys, descStateBytes, descStateDisk,
 }
@@ -94,6 +97,13 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 		count(descFiltered, p.Counts.Filtered)
 		count(descSkipped, p.Counts.Skipped)
 		count(descDead, p.Counts.Dead)
+		count(descLost, p.Counts.LostCommits)
+		count(descLostRecs, p.Counts.LostRecords)
+		for source, counts := range p.Sources {
+			for event, n := range counts {
+				out <- prometheus.MustNewConstMetric(descSource, prometheus.CounterValue, float64(n), w.name, source, event)
+			}
+		}
 		for i := range p.Splits {
 			collectSplit(out, w.name, &p.Splits[i])
 		}
