@@ -89,7 +89,7 @@ func TestACancelFinishesTheCommitsOfTheNewestCheckpoint(t *testing.T) {
 		fill(feed, 2, 0, 100)
 		var tries atomic.Int64
 		out.BeforeCommit = func(connectors.CheckpointID) error {
-			if tries.Add(1) < 20 {
+			if tries.Add(1) < 12 {
 				return errors.New("target is down")
 			}
 			return nil
