@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
@@ -25,6 +26,8 @@ type Control struct {
 	// asked is closed while a stop waits for being taken up, cancelled once a cancel is
 	// asked for.
 	asked, cancelled chan struct{}
+
+	local atomic.Pointer[checkpoint.Local] // nil without local copies of state
 }
 
 // running is one run of the tasks, for what is asked of it from outside.

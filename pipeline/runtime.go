@@ -177,6 +177,7 @@ func newRunner(opts Options) (*runner, error) {
 	store, err := checkpoint.NewStore(fs, spec.Name, checkpoint.StoreOptions{
 		// State of checkpoints under way can be in files of as many complete ones.
 		Retained: max(spec.Checkpoint.Retained, spec.Checkpoint.MaxConcurrent), Log: log, Failpoint: opts.Failpoint,
+		Local: opts.Control.copiesOf(spec, fs, log),
 	})
 	if err != nil {
 		return nil, connectors.Permanent(err)

@@ -27,6 +27,8 @@ var (
 	descTriggered     = desc("checkpoints_total", "Checkpoints that were triggered.")
 	descRestarts      = desc("restarts_total", "Restarts of the pipeline in the process.")
 
+	descLocal = desc("local_recovery_files_total", "Files of checkpoints by what became of their local copies: hit and miss when they were read, failure of a copy.", "result")
+
 	descAlignment  = desc("checkpoint_alignment_seconds", "How long a task waited for the barriers of all its inputs, at the newest completed checkpoint.", "task", "subtask")
 	descStartDelay = desc("checkpoint_start_delay_seconds", "From the trigger of the newest completed checkpoint until its barrier had come to a task.", "task", "subtask")
 )
@@ -34,7 +36,7 @@ var (
 var checkpointDescriptions = []*prometheus.Desc{
 	descLastDuration, descLastSize, descLastFullSize, descLastCompleted, descLastTime, descLastPath,
 	descRestoreTime, descRestored, descRestoreTook, descInProgress, descCompleted, descFailed, descTriggered, descRestarts,
-	descAlignment, descStartDelay,
+	descLocal, descAlignment, descStartDelay,
 }
 
 // collectCheckpoints tells of the checkpoints of a pipeline.
@@ -47,6 +49,11 @@ func collectCheckpoints(out chan<- prometheus.Metric, name string, c *pipeline.C
 	metric(descFailed, prometheus.CounterValue, float64(stats.Failed))
 	metric(descTriggered, prometheus.CounterValue, float64(stats.Triggered))
 	metric(descRestarts, prometheus.CounterValue, float64(status.Restarts))
+	if local, on := c.LocalRecovery(); on {
+		metric(descLocal, prometheus.CounterValue, float64(local.Hits), "hit")
+		metric(descLocal, prometheus.CounterValue, float64(local.Misses), "miss")
+		metric(descLocal, prometheus.CounterValue, float64(local.Failures), "failure")
+	}
 	inProgress := 0
 	for i := range stats.History {
 		if s := stats.History[i].Status; s == checkpoint.InProgress || s == checkpoint.Committing {
