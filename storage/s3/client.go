@@ -158,10 +158,10 @@ func (c *client) options(o *s3.Options) {
 		o.Region = "us-east-1"
 	}
 	switch {
-	case c.config.Checksums == "when_supported":
+	case c.config.checksummed():
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenSupported
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenSupported
-	case c.config.Checksums == "when_required" || os.Getenv("AWS_REQUEST_CHECKSUM_CALCULATION") == "":
+	default:
 		o.RequestChecksumCalculation = aws.RequestChecksumCalculationWhenRequired
 		o.ResponseChecksumValidation = aws.ResponseChecksumValidationWhenRequired
 	}

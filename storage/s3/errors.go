@@ -137,6 +137,7 @@ var help = map[string]string{
 	"AllAccessDisabled":                  "access to the bucket is switched off: ask its owner",
 	"AccountProblem":                     "the account of these credentials has a problem: ask its owner",
 	"InvalidAccessKeyId":                 "the server does not know the access key: correct AWS_ACCESS_KEY_ID or storage.s3.access_key_id, or look at the endpoint",
+	"XAdminUserNotFound":                 "the server does not know the access key: correct AWS_ACCESS_KEY_ID or storage.s3.access_key_id",
 	"SignatureDoesNotMatch":              "the secret key does not belong to the access key: correct AWS_SECRET_ACCESS_KEY or storage.s3.secret_access_key; a proxy that changes requests does this too",
 	"InvalidToken":                       "the session token is not valid: get new credentials",
 	"ExpiredToken":                       "the session token has expired: get new credentials",
@@ -157,7 +158,7 @@ var help = map[string]string{
 // forPerson are the codes that only a person can do something about.
 var forPerson = []string{
 	"NoSuchBucket", "InvalidBucketName", "AccessDenied", "Forbidden", "AllAccessDisabled", "AccountProblem", "InvalidAccessKeyId",
-	"SignatureDoesNotMatch", "InvalidToken", "PermanentRedirect", "MovedPermanently", "AuthorizationHeaderMalformed",
+	"XAdminUserNotFound", "SignatureDoesNotMatch", "InvalidToken", "PermanentRedirect", "MovedPermanently", "AuthorizationHeaderMalformed",
 	"IllegalLocationConstraintException", "MethodNotAllowed",
 }
 

@@ -24,13 +24,9 @@ func TestS3KeepsTheContractUnderFaults(t *testing.T) {
 		server s3test.Behaviour
 		faults float64
 	}{
-		{"none, in virtual time", s3test.Behaviour{}, 0},
 		{"of 5%", s3test.Behaviour{Seed: 5}, 0.05},
-		{"of 20%", s3test.Behaviour{Seed: 20}, 0.2},
-		{"of 20%, a second completion succeeds", s3test.Behaviour{Seed: 21, CompleteAgain: true}, 0.2},
-		{"of 20%, pages of two", s3test.Behaviour{Seed: 22, PageSize: 2}, 0.2},
-		{"of 20%, no conditions", s3test.Behaviour{Seed: 23, PutCondition: s3test.Ignored, CompleteCondition: s3test.Ignored}, 0.2},
-		{"of 20%, conditions refused, one removal a request", s3test.Behaviour{Seed: 24, PutCondition: s3test.Refused, CompleteCondition: s3test.Refused, NoBatchDelete: true}, 0.2},
+		{"of 20%, a second completion succeeds, pages of two", s3test.Behaviour{Seed: 21, CompleteAgain: true, PageSize: 2}, 0.2},
+		{"of 20%, no conditions, one removal a request", s3test.Behaviour{Seed: 23, PutCondition: s3test.Ignored, CompleteCondition: s3test.Refused, NoBatchDelete: true}, 0.2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			within := func(t *testing.T, test func(t *testing.T)) { synctest.Test(t, test) }
@@ -114,7 +110,7 @@ func stage(t *testing.T, f storage.FS, name string, data []byte) storage.Staged 
 // Each write whose answer is lost, or that is never carried out, is found out about,
 // and done exactly once.
 func TestUnknownOutcomes(t *testing.T) {
-	big := pattern(6 << 20)
+	big := pattern(5<<20 + 1)
 	writes := map[string]struct {
 		op   string
 		data []byte
@@ -136,6 +132,9 @@ func TestUnknownOutcomes(t *testing.T) {
 	for what, w := range writes {
 		for how, effect := range effects {
 			for _, again := range []bool{false, true} {
+				if again && w.op != "CompleteMultipartUpload" {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s: %s, a second completion succeeds: %v", what, how, again), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
 						server, f := open(t, s3test.Behaviour{CompleteAgain: again})

@@ -109,6 +109,9 @@ func (w *parts) begin(ctx context.Context) error {
 		}
 		in := &s3.CreateMultipartUploadInput{Bucket: &w.b.name, Key: &w.key, Metadata: map[string]string{writerKey: w.token}}
 		in.ServerSideEncryption, in.SSEKMSKeyId = w.b.client.config.encryption()
+		if w.b.client.config.checksummed() {
+			in.ChecksumAlgorithm = types.ChecksumAlgorithmCrc32
+		}
 		out, err := api.CreateMultipartUpload(ctx, in)
 		if err == nil && aws.ToString(out.UploadId) == "" {
 			err = errors.New("the answer names no upload")
@@ -157,9 +160,9 @@ func (b *bucket) sendPart(ctx context.Context, key, id string, number int32, par
 			Bucket: &b.name, Key: &key, UploadId: &id, PartNumber: &number, Body: part.reader(), ContentLength: &part.size,
 		})
 		if err == nil {
-			sent = types.CompletedPart{
-				ETag: out.ETag, PartNumber: &number, ChecksumCRC32: out.ChecksumCRC32, ChecksumCRC32C: out.ChecksumCRC32C,
-				ChecksumCRC64NVME: out.ChecksumCRC64NVME, ChecksumSHA1: out.ChecksumSHA1, ChecksumSHA256: out.ChecksumSHA256,
+			sent = types.CompletedPart{ETag: out.ETag, PartNumber: &number}
+			if b.client.config.checksummed() { // what was asked for at the beginning has to be given at the end, and nothing else
+				sent.ChecksumCRC32 = out.ChecksumCRC32
 			}
 		}
 		return err

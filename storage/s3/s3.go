@@ -142,25 +142,15 @@ func (b *bucket) head(ctx context.Context, key string) (out *s3.HeadObjectOutput
 }
 
 // exists reports whether there is the bucket: an error says that it is not, or that
-// it could not be found out.
+// it could not be found out. A list's refusal has words, unlike that of HeadBucket.
 func (b *bucket) exists(ctx context.Context) error {
-	return b.do(ctx, "HeadBucket", "", func(ctx context.Context) error {
+	return b.do(ctx, "ListObjectsV2", "", func(ctx context.Context) error {
 		api, err := b.client.sdk(ctx)
 		if err != nil {
 			return err
 		}
-		_, err = api.HeadBucket(ctx, &s3.HeadBucketInput{Bucket: &b.name})
-		if err == nil {
-			return nil
-		}
-		e := classify(b.name, "HeadBucket", "", err)
-		switch e.Status {
-		case http.StatusNotFound:
-			e.Code, e.kind, e.Help = "NoSuchBucket", person, help["NoSuchBucket"]
-		case http.StatusForbidden:
-			return nil // it is there; this one question is not allowed
-		}
-		return e
+		_, err = api.ListObjectsV2(ctx, &s3.ListObjectsV2Input{Bucket: &b.name, MaxKeys: aws.Int32(1)})
+		return err
 	})
 }
 

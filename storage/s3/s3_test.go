@@ -28,10 +28,8 @@ func small() s3.Config {
 
 func TestS3KeepsTheContract(t *testing.T) {
 	for name, cfg := range map[string]func(*s3.Config){
-		"with defaults":         func(*s3.Config) {},
-		"with all checksums":    func(c *s3.Config) { c.Checksums = "when_supported" },
-		"one part at a time":    func(c *s3.Config) { c.Concurrency = 1 },
-		"encrypted by the user": func(c *s3.Config) { c.SSE, c.KMSKeyID = "sse-kms", "key" },
+		"with defaults":                          func(*s3.Config) {},
+		"with all checksums, one part at a time": func(c *s3.Config) { c.Checksums, c.Concurrency = "when_supported", 1 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			storagetest.Run(t, func(t *testing.T) storage.FS {
@@ -100,8 +98,8 @@ func wantOneOf(t *testing.T, f storage.FS) {
 	t.Helper()
 	must(t, f.Claim(t.Context(), "claim"))
 	wantIs(t, f.Claim(t.Context(), "claim"), fs.ErrExist)
-	write(t, f, "file", pattern(6<<20))
-	wantIs(t, storage.WriteFile(t.Context(), f, "file", pattern(6<<20)), fs.ErrExist)
+	write(t, f, "file", []byte("one"))
+	wantIs(t, storage.WriteFile(t.Context(), f, "file", pattern(5<<20+1)), fs.ErrExist)
 	wantIs(t, storage.WriteFile(t.Context(), f, "claim", []byte("x")), fs.ErrExist)
 	one, two := stage(t, f, "rows", []byte("one")), stage(t, f, "rows", []byte("two"))
 	must(t, f.Publish(t.Context(), one))

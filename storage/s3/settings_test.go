@@ -92,7 +92,7 @@ func TestSettingsThatDoNotGoTogetherAreReported(t *testing.T) {
 func TestSecretsAreNeverShown(t *testing.T) {
 	c := NewConfig()
 	c.AccessKeyID, c.SecretAccessKey, c.SessionToken = "id", "shh", "shh"
-	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%v", c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), fmt.Sprintf("%s", c.SecretAccessKey)} {
+	for _, text := range []string{fmt.Sprint(c), fmt.Sprintf("%v", c), fmt.Sprintf("%+v", c), fmt.Sprintf("%#v", c), fmt.Sprint(c.SecretAccessKey)} {
 		if strings.Contains(text, "shh") {
 			t.Errorf("shown in %s", text)
 		}
@@ -191,4 +191,3 @@ func TestBuffersAreReadAsTheyWereWritten(t *testing.T) {
 	}
 	b.free()
 }
-

@@ -150,10 +150,11 @@ func (b *bucket) listParts(ctx context.Context, key, id string) (sent []types.Co
 		}
 		for _, p := range out.Parts {
 			size += aws.ToInt64(p.Size)
-			sent = append(sent, types.CompletedPart{
-				ETag: p.ETag, PartNumber: p.PartNumber, ChecksumCRC32: p.ChecksumCRC32, ChecksumCRC32C: p.ChecksumCRC32C,
-				ChecksumCRC64NVME: p.ChecksumCRC64NVME, ChecksumSHA1: p.ChecksumSHA1, ChecksumSHA256: p.ChecksumSHA256,
-			})
+			part := types.CompletedPart{ETag: p.ETag, PartNumber: p.PartNumber}
+			if out.ChecksumAlgorithm == types.ChecksumAlgorithmCrc32 { // asked for when it was begun
+				part.ChecksumCRC32 = p.ChecksumCRC32
+			}
+			sent = append(sent, part)
 		}
 		if !aws.ToBool(out.IsTruncated) || out.NextPartNumberMarker == nil || len(out.Parts) == 0 {
 			return sent, size, nil

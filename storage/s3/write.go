@@ -115,6 +115,9 @@ func (c *Config) encryption() (types.ServerSideEncryption, *string) {
 	return "", nil
 }
 
+// checksummed reports whether all bytes are sent with the SDK's checksums.
+func (c *Config) checksummed() bool { return c.Checksums == "when_supported" }
+
 // Create starts a file.
 func (f *FS) Create(ctx context.Context, name string) (storage.Writer, error) {
 	key, err := f.key(ctx, name)

@@ -129,7 +129,7 @@ func getObject(b *bucket, c *call) *answer {
 		return fail(http.StatusPreconditionFailed, "PreconditionFailed", "At least one of the pre-conditions you specified did not hold")
 	}
 	h := http.Header{"Etag": {o.etag}, "Last-Modified": {o.modified.UTC().Format(http.TimeFormat)}}
-	maps.Copy(h, o.meta)
+	maps.Copy(h, o.meta.Clone()) // a client writes into what it gets
 	if c.op == "HeadObject" {
 		h.Set("Content-Length", strconv.Itoa(len(o.data)))
 		return &answer{status: http.StatusOK, header: h}
