@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -219,6 +220,8 @@ func (f *formFile) flush(kind byte) error {
 	f.seq++
 	f.raw = keepSmall(f.raw)
 	f.block = keepSmall(f.block)
+	// Records that wait for a processor come first: writing takes what they leave.
+	runtime.Gosched()
 	return nil
 }
 

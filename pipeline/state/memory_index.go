@@ -5,7 +5,7 @@ package state
 // is free. All of a word's ways, through growth and splits too, hang on its
 // tag, so that no entry is ever read to move a word.
 //
-// An index starts with 8 words and doubles up to the 8192 of a page. From there on it
+// An index starts with 8 words and doubles up to the 2048 of a page. From there on it
 // is extendible hashing (Fagin, Nievergelt, Pippenger, Strong: "Extendible Hashing", 1979):
 // a full segment is split in two by the next bit of the tags. So growth never stops the
 // stream for longer than it takes to go over one page, however large the table.

@@ -20,7 +20,7 @@ import (
 const (
 	slotHead   = 4
 	largeHead  = 16
-	maxSlot    = 16 << 10
+	maxSlot    = 4 << 10
 	freeSlot   = 0xFFFF
 	firstPage  = 256 // bytes of the first page of a size
 	unitBits   = 13
