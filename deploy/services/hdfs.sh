@@ -21,7 +21,7 @@ REALM=SLUICE.TEST
 PROTECTION=${HDFS_PROTECTION:-privacy}
 # What runs now decides; what the environment asks for comes second.
 read_current() {
-  if [ -s "$STATE/current" ]; then read -r CUR_NODES CUR_PORT CUR_SECURE <"$STATE/current"; else CUR_NODES=; CUR_PORT=; CUR_SECURE=; fi
+  if [ -s "$STATE/current" ]; then read -r CUR_NODES CUR_PORT CUR_SECURE <"$STATE/current"; CUR_SECURE=${CUR_SECURE:-0}; else CUR_NODES=; CUR_PORT=; CUR_SECURE=; fi
 }
 use_shape() { # NODES PORT SECURE
   N=$1; HDFS_PORT=$2; SECURE=$3

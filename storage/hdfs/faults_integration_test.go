@@ -93,10 +93,12 @@ func TestANamenodeThatRestartsDuringAWrite(t *testing.T) {
 	defer func() { _ = r.Close() }()
 	done := begin(t, f, "d/big", data)
 	run(t, "kill", "nn")
-	if _, err := r.ReadAt(make([]byte, 1), 0); err == nil {
-		t.Fatal("a file that was not being read is read without a namenode")
-	}
 	var calls sync.WaitGroup
+	calls.Go(func() {
+		if _, err := r.ReadAt(make([]byte, 1<<20), 1<<20); err != nil {
+			t.Error(err)
+		}
+	})
 	for i := range 8 {
 		calls.Go(func() {
 			if err := f.Claim(t.Context(), fmt.Sprint("claim", i)); err != nil {
