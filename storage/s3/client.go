@@ -145,6 +145,18 @@ func (c *client) sdk(ctx context.Context) (*s3.Client, error) {
 	return c.api, nil
 }
 
+// renew gets new credentials for the next request, where they can be had.
+func (c *client) renew() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.api == nil {
+		return
+	}
+	if cached, ok := c.api.Options().Credentials.(*aws.CredentialsCache); ok {
+		cached.Invalidate()
+	}
+}
+
 func (c *client) options(o *s3.Options) {
 	if c.config.Endpoint != "" {
 		o.BaseEndpoint = aws.String(c.config.Endpoint)
@@ -179,7 +191,7 @@ func (c *client) load(ctx context.Context) (aws.Config, http.RoundTripper, error
 			Credentials: credentials.NewStaticCredentialsProvider(id, string(key), string(c.config.SessionToken)),
 		}, c.route, nil
 	}
-	var opts []func(*config.LoadOptions) error
+	opts := []func(*config.LoadOptions) error{config.WithLogger(logging.Nop{})}
 	if c.config.Region != "" {
 		opts = append(opts, config.WithRegion(c.config.Region))
 	}

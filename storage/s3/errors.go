@@ -236,7 +236,7 @@ func (e *Error) connection(err error) {
 		e.kind, e.unknown = brief, false
 		e.Help = "give credentials: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, storage.s3.profile, a web identity or an instance role"
 	case errors.Is(err, errSetup):
-		e.kind, e.unknown = person, false
+		e.kind, e.Help = person, "look at storage.s3.ca_file, storage.s3.profile and the variables AWS_…"
 	}
 	if e.kind == person {
 		e.unknown = false

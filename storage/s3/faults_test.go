@@ -191,6 +191,20 @@ func TestWhatWasTakenAwayIsNotPublished(t *testing.T) {
 	}
 }
 
+func TestAStagedFileOfManyPartsIsPublishedWhole(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, f := open(t, s3test.Behaviour{PageSize: 1})
+		s := stage(t, f, "x", pattern(16<<20))
+		staged, err := f.Staged(t.Context(), "")
+		must(t, err)
+		if len(staged) != 1 || staged[0] != s {
+			t.Fatalf("staged are %v, want %v", staged, s)
+		}
+		must(t, f.Publish(t.Context(), s))
+		wantData(t, f, "x", pattern(16<<20))
+	})
+}
+
 func TestAnUploadThatSomebodyChangedIsNotPublished(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, f := open(t, s3test.Behaviour{})

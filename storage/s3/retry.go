@@ -36,6 +36,9 @@ func (b *bucket) do(ctx context.Context, op, key string, try func(ctx context.Co
 		if e.slow {
 			b.pace.slow()
 		}
+		if e.kind == brief {
+			b.client.renew()
+		}
 		pause := rand.N(min(maxPause, firstPause<<min(n-1, 10)) + 1)
 		switch {
 		case e.kind == settled || e.kind == person:

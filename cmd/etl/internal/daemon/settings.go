@@ -131,9 +131,21 @@ func applyStorage(k *koanf.Koanf) []error {
 		case !isMap:
 			faults = append(faults, fmt.Errorf("storage.%s: keys with values are wanted, not %v", scheme, given[scheme]))
 		default:
-			if err := s.Apply(values); err != nil {
-				faults = append(faults, fmt.Errorf("storage.%s: %w", scheme, err))
-			}
+			faults = append(faults, within("storage."+scheme, s.Apply(values))...)
+		}
+	}
+	return faults
+}
+
+// within puts a key in front of each of the joined errors.
+func within(key string, err error) (faults []error) {
+	all := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what is joined at the top
+		all = joined.Unwrap()
+	}
+	for _, one := range all {
+		if one != nil {
+			faults = append(faults, fmt.Errorf("%s.%w", key, one))
 		}
 	}
 	return faults

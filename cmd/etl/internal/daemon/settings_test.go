@@ -1,12 +1,16 @@
 package daemon
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/sluice-etl/sluice/storage"
 )
 
 func TestLaterSettingsWin(t *testing.T) {
@@ -46,6 +50,18 @@ func TestAllFaultsOfSettingsAreReported(t *testing.T) {
 	for _, want := range []string{`"memroy"`, `log.level is "loud"`, `log.format is "xml"`, "at least 64MiB"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error lacks %q:\n%v", want, err)
+		}
+	}
+}
+
+func TestEachFaultOfAStoreNamesItsKey(t *testing.T) {
+	storage.RegisterSettings("fake", storage.Settings{Apply: func(values map[string]any) error {
+		return errors.Join(errors.New("one: bad"), fmt.Errorf("two: %v is bad", values["two"]))
+	}})
+	_, err := LoadSettings("", []string{"ETL_STORAGE__FAKE__TWO=2", "ETL_STORAGE__NONE__X=1"}, nil)
+	for _, want := range []string{"storage.fake.one: bad", "storage.fake.two: 2 is bad", "storage.none: no storage scheme"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want an error that says %q", err, want)
 		}
 	}
 }
