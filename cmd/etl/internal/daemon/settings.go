@@ -140,7 +140,7 @@ func applyStorage(k *koanf.Koanf) []error {
 // within puts a key in front of each of the joined errors.
 func within(key string, err error) (faults []error) {
 	all := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok { //nolint:errorlint // only what is joined at the top
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
 		all = joined.Unwrap()
 	}
 	for _, one := range all {
