@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/storage"
@@ -339,11 +340,12 @@ func (e *NoRewindError) Error() string {
 	if len(e.Skipped) == 1 {
 		return text + "; there is no checkpoint before it to go back to"
 	}
-	text += "; none before it can be gone back to"
+	var b strings.Builder
+	b.WriteString(text + "; none before it can be gone back to")
 	for _, s := range e.Skipped[1:] {
-		text += fmt.Sprintf(": checkpoint %d: %v", s.Number, s.Err)
+		fmt.Fprintf(&b, ": checkpoint %d: %v", s.Number, s.Err)
 	}
-	return text
+	return b.String()
 }
 
 func (e *NoRewindError) Unwrap() error { return ErrNoRestore }

@@ -353,7 +353,7 @@ func TestEveryFormOfAPathIsUnderstood(t *testing.T) {
 		filepath.Dir(chk):        "chk-1",
 		dir + "/nothing":         "no checkpoint",
 		chk + "/_metadata/x":     "no checkpoint",
-		"s3://bucket/chk-1":      "only file, mem",
+		"gopher://bucket/chk-1":  `no scheme "gopher", only `,
 		"file://" + "host/chk-1": "file:///host",
 	} {
 		t.Run(from, func(t *testing.T) { wantSays(t, refused(t, s, checkpoint.Request{From: from}), says, from) })
