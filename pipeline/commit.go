@@ -22,6 +22,7 @@ const (
 type committers struct {
 	log  *slog.Logger
 	byID map[string]connectors.Committer
+	uids map[string][]string // of the sinks that share a committer, by its id
 	loss lossRule
 	// owner tells whether a newer process has the pipeline; nil before there is a job.
 	owner func(context.Context) error

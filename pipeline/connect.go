@@ -33,7 +33,7 @@ func (a *attempt) makeSinks() error {
 		a.note("sink", s.sink.Close())
 	}
 	a.sinks, a.shared.byKey = map[string]*sinkRun{}, nil
-	a.commits = &committers{log: a.log, byID: map[string]connectors.Committer{}, loss: newLossRule(&a.plan.Spec.Checkpoint, a.counts)}
+	a.commits = &committers{log: a.log, byID: map[string]connectors.Committer{}, uids: map[string][]string{}, loss: newLossRule(&a.plan.Spec.Checkpoint, a.counts)}
 	for _, s := range a.plan.sinks {
 		sink, err := s.spec.Spec.New(s.spec.Config)
 		if err != nil {
@@ -68,7 +68,7 @@ func (a *attempt) openSinks(ctx context.Context, readOnly bool) error {
 		}
 		if two, ok := run.sink.(connectors.TwoPhaseSink); ok {
 			c := two.Committer()
-			a.commits.byID[c.ID()] = c
+			a.commits.byID[c.ID()], a.commits.uids[c.ID()] = c, append(a.commits.uids[c.ID()], s.spec.UID)
 		}
 	}
 	return nil

@@ -121,6 +121,9 @@ type Republished struct {
 	First      uint64 `json:"first"`
 	Last       uint64 `json:"last"`
 	Generation uint64 `json:"generation"`
+	// Held says that the checkpoint holds rows from before it which the sink had not
+	// published then, such as a file in the making: they are published again too.
+	Held bool `json:"held,omitempty"`
 	// Splits is what is read again; nil where the last checkpoint is not kept any more.
 	Splits []SplitRange `json:"splits,omitempty"`
 }
@@ -154,6 +157,9 @@ func (p *Republished) log(log *slog.Logger) {
 			text = append(text, fmt.Sprintf("and %d more", more))
 		}
 		splits = strings.Join(text, ", ")
+	}
+	if p.Held {
+		splits += ", and rows from before the checkpoint that it holds"
 	}
 	log.Warn("results are published again, as asked: the sink has published more than what is restored",
 		"sink", p.Sink, "checkpoints", numbered(p.First, p.Last), "generation", p.Generation, "offsets", splits)
@@ -196,6 +202,10 @@ func (r *runner) republished(ctx context.Context, c *committers, owners checkpoi
 		p := Republished{Sink: id, First: 1, Last: w.Number, Generation: w.Generation}
 		if from != nil {
 			p.First = min(from.Number+1, w.Number)
+		}
+		for _, uid := range c.uids[id] {
+			op := findOperator(restore.Meta, uid)
+			p.Held = p.Held || op != nil && slices.ContainsFunc(op.Subtasks, func(s checkpoint.SubtaskState) bool { return len(s.Files) > 0 })
 		}
 		for i := range kept {
 			if m := kept[i].Meta; m != nil && m.ID() == w {

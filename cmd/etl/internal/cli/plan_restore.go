@@ -104,6 +104,9 @@ func writeRestorePlan(out io.Writer, p *pipeline.RestorePlan) error {
 			for _, s := range x.Splits {
 				_, _ = fmt.Fprintf(w, "    %s\t%s\n", s.Source, s)
 			}
+			if x.Held {
+				_, _ = fmt.Fprintln(w, "    and rows from before the checkpoint that it holds")
+			}
 			if x.Splits == nil {
 				_, _ = fmt.Fprintln(w, "    offsets unknown: that checkpoint is not kept any more")
 			}
