@@ -174,14 +174,17 @@ func (p *pools) PutRecords(r []kgo.Record) { p.records.Put(&r) }
 
 // peakRSS is the most memory that this process has held, in bytes; 0 where the
 // system does not tell.
-func peakRSS() int64 {
+func peakRSS() int64 { return rss("VmHWM") }
+
+// rss is a line of what the system tells of this process's memory, in bytes.
+func rss(line string) int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return 0
 	}
-	for line := range strings.Lines(string(status)) {
+	for l := range strings.Lines(string(status)) {
 		var kib int64
-		if n, _ := fmt.Sscanf(line, "VmHWM: %d kB", &kib); n == 1 {
+		if n, _ := fmt.Sscanf(l, line+": %d kB", &kib); n == 1 {
 			return kib << 10
 		}
 	}

@@ -23,11 +23,20 @@ type options struct {
 	repeat    int
 	only      string
 	markdown  string
+	state     int64  // bytes of state in the checkpoints that are measured
+	bucket    string // address of a place on S3 for them; empty for none
+}
+
+// children are the hidden subcommands that are measured in processes of their own.
+var children = map[string]func(args []string) error{
+	bareCommand: bareMain, takeCommand: takeMain, restoreCommand: restoreMain,
 }
 
 func main() {
-	if len(os.Args) > 1 && os.Args[1] == bareCommand {
-		exit(bareMain(os.Args[2:]))
+	if len(os.Args) > 1 {
+		if child := children[os.Args[1]]; child != nil {
+			exit(child(os.Args[2:]))
+		}
 	}
 	var o options
 	brokers := flag.String("brokers", os.Getenv("KAFKA_BROKERS"), "addresses of the broker, separated by commas")
@@ -36,15 +45,27 @@ func main() {
 	flag.Int64Var(&o.count, "count", 5_000_000, "records in the input topic")
 	flag.IntVar(&o.repeat, "repeat", 3, "rounds; the cheapest run of each counts")
 	flag.StringVar(&o.only, "only", "", "measure only what has this text in its name")
+	flag.Int64Var(&o.state, "state", 1<<30, "bytes of state in the checkpoints that are measured; 0 for none")
+	flag.StringVar(&o.bucket, "s3", bucketOfTests(), "address of a place on S3 for checkpoints, such as s3://bucket; that of the test service if there is one")
 	flag.StringVar(&o.markdown, "markdown", "", "write the report to this file too")
 	flag.Parse()
 	o.brokers = strings.Split(*brokers, ",")
-	if *brokers == "" {
+	if o.only == onlyCheckpoints {
+		o.brokers = nil // they need none
+	} else if *brokers == "" {
 		exit(errors.New("no broker: set KAFKA_BROKERS, or run `make bench`, which starts one"))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	exit(run(ctx, o))
+}
+
+// bucketOfTests is the bucket of the S3 server that runs for tests, empty where there is none.
+func bucketOfTests() string {
+	if bucket := os.Getenv("S3_BUCKET"); bucket != "" && os.Getenv("AWS_ENDPOINT_URL_S3") != "" {
+		return "s3://" + bucket
+	}
+	return ""
 }
 
 func exit(err error) {
@@ -55,9 +76,34 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-// run fills the input topic, measures everything o.repeat times in turn, so that
-// a busy minute of the machine hits all alike, and prints the report.
+// onlyCheckpoints is what -only says for nothing but checkpoints.
+const onlyCheckpoints = "checkpoint"
+
+// run measures everything and prints the report.
 func run(ctx context.Context, o options) error {
+	dir, err := os.MkdirTemp("", "etl-bench-")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = os.RemoveAll(dir) }()
+	results := map[string]result{}
+	if len(o.brokers) > 0 {
+		if err := measureRecords(ctx, o, dir, results); err != nil {
+			return err
+		}
+	}
+	var checkpoints []checkpointRun
+	if o.state > 0 {
+		if checkpoints, err = measureCheckpoints(ctx, o, dir); err != nil {
+			return err
+		}
+	}
+	return report(results, checkpoints, o, time.Now())
+}
+
+// measureRecords fills the input topic and measures everything o.repeat times in turn, so
+// that a busy minute of the machine hits all alike.
+func measureRecords(ctx context.Context, o options, dir string, results map[string]result) error {
 	broker, err := newBroker(o.brokers)
 	if err != nil {
 		return err
@@ -67,13 +113,6 @@ func run(ctx context.Context, o options) error {
 	if err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "etl-bench-")
-	if err != nil {
-		return err
-	}
-	defer func() { _ = os.RemoveAll(dir) }()
-
-	results := map[string]result{}
 	for round := range o.repeat {
 		for _, m := range measurements {
 			if !m.bare && !strings.Contains(m.name, o.only) {
@@ -90,5 +129,5 @@ func run(ctx context.Context, o options) error {
 			}
 		}
 	}
-	return report(results, o, time.Now())
+	return nil
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // report prints the results as a table, which is Markdown too, and writes it to a file if asked to.
-func report(results map[string]result, o options, now time.Time) error {
+func report(results map[string]result, checkpoints []checkpointRun, o options, now time.Time) error {
 	var b strings.Builder
 	b.WriteString("| workload | CPU ns/record | ratio | goal | records/s | allocations/record | peak MiB |\n|---|---|---|---|---|---|---|\n")
 	missed := 0
@@ -40,6 +40,9 @@ func report(results map[string]result, o options, now time.Time) error {
 		}
 		fmt.Fprintf(&b, "| %s | %.0f | %s | %s | %.0f | %.3f | %d |\n", m.name, r.nanos(), ratio, goal, r.rate(), r.allocs(), r.PeakRSS>>20)
 	}
+	table, over := checkpointTable(checkpoints, o.state)
+	b.WriteString(table)
+	missed += over
 	fmt.Print(b.String())
 	if missed > 0 {
 		fmt.Printf("\n%d over their goal\n", missed)
