@@ -33,7 +33,7 @@ soak: ## a million records, many kills, outages: exactly once, by an independent
 
 bench: build ## cost per record on a real broker, as a ratio to bare client loops (COUNT=5000000 MARKDOWN=file)
 	go build -o bin/bench ./bench
-	deploy/services/with.sh kafka -- bin/bench -etl bin/etl $(if $(COUNT),-count $(COUNT)) $(if $(MARKDOWN),-markdown $(MARKDOWN))
+	deploy/services/with.sh kafka s3 -- bin/bench -etl bin/etl $(if $(COUNT),-count $(COUNT)) $(if $(MARKDOWN),-markdown $(MARKDOWN))
 
 lint: ## static checks, the import table among them
 	$(TOOL) golangci-lint run
