@@ -60,7 +60,7 @@ and the exit code is 1. To end a process so that the next run goes on with the s
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			req := web.StopRequest{Savepoint: c.Flags().Changed("savepoint"), Drain: drain}
-			if dir != defaultFolder {
+			if req.Savepoint && dir != defaultFolder {
 				var err error
 				if req.Dir, err = folderOf([]string{dir}); err != nil {
 					return err

@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
@@ -20,7 +21,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata",
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"exits": exits, "flip": flip, "count": count,
+			"exits": exits, "await": await, "flip": flip, "count": count,
 		},
 	})
 }
@@ -38,6 +39,20 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	if got != args[0] {
 		ts.Fatalf("exit code %s, want %s", got, args[0])
 	}
+}
+
+// await COMMAND ARG... runs a command until it succeeds.
+func await(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: await COMMAND ARG...")
+	}
+	var err error
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
+		if err = ts.Exec(args[0], args[1:]...); err == nil {
+			return
+		}
+	}
+	ts.Fatalf("it does not succeed: %v", err)
 }
 
 func exitStatus(err error) int {

@@ -56,6 +56,18 @@ sink: {blackhole: {}}
 		`etl_split_idle{pipeline="clicks",`,
 		`etl_state_entries{pipeline="clicks",step="per-bidder",subtask="0"}`,
 		`etl_records_read_total{pipeline="clicks"}`,
+		`etl_completed_checkpoints_total{pipeline="clicks"} 1`,
+		`etl_checkpoints_total{pipeline="clicks"} 1`,
+		`etl_failed_checkpoints_total{pipeline="clicks"} 0`,
+		`etl_in_progress_checkpoints{pipeline="clicks"} 0`,
+		`etl_last_completed_checkpoint_id{pipeline="clicks"} 1`,
+		`etl_last_checkpoint_duration_seconds{pipeline="clicks"}`,
+		`etl_last_checkpoint_completed_timestamp_seconds{pipeline="clicks"}`,
+		`etl_last_checkpoint_size_bytes{pipeline="clicks"}`,
+		`etl_last_checkpoint_full_size_bytes{pipeline="clicks"}`,
+		`etl_checkpoint_alignment_seconds{pipeline="clicks",subtask="1",task=`,
+		`etl_checkpoint_start_delay_seconds{pipeline="clicks",subtask="0",task=`,
+		`etl_restarts_total{pipeline="clicks"} 0`,
 	}
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()

@@ -1,0 +1,250 @@
+package web
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/sluice-etl/sluice/pipeline"
+	"github.com/sluice-etl/sluice/pipeline/spec"
+)
+
+// served is a running pipeline whose API is served from a socket.
+func served(t *testing.T) (c *Client, ran chan error) {
+	t.Helper()
+	p, _ := spec.Parse("p.yaml", []byte(`
+pipeline: clicks
+parallelism: 1
+source: {generate: {kind: bid, rate: 200}}
+sink: {blackhole: {}}
+checkpoint: {interval: 1h}
+`), spec.Options{})
+	plan := pipeline.NewPlan(p)
+	if p.Diagnostics().HasErrors() {
+		t.Fatal(p.Diagnostics())
+	}
+	flows := make(chan struct{})
+	opts := pipeline.Options{Plan: plan, Log: slog.New(slog.DiscardHandler), Control: &pipeline.Control{}, Running: func() { close(flows) }}
+	api := NewAPI()
+	api.Add("clicks", opts.Control)
+	dir := filepath.Join(t.TempDir(), "run")
+	ln, err := Listen(t.Context(), []string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := Serve(t.Context(), ln, api.Handler())
+	ctx, cancel := context.WithCancel(context.Background())
+	ran = make(chan error, 1)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, err := pipeline.Run(ctx, opts)
+		ran <- err
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-done
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+	<-flows
+	found, err := Processes(t.Context(), []string{dir})
+	if err != nil || len(found) != 1 || found[0].PID != os.Getpid() || len(found[0].Pipelines) != 1 || found[0].Pipelines[0].Pipeline != "clicks" {
+		t.Fatalf("found %+v, error %v", found, err)
+	}
+	return found[0].Client, ran
+}
+
+func TestAPipelineIsSteeredOverItsSocket(t *testing.T) {
+	c, ran := served(t)
+	taken, err := c.Checkpoint(t.Context(), "clicks")
+	if err != nil || taken.Number != 2 || !strings.HasSuffix(taken.Path, "/chk-2") {
+		t.Fatalf("took %+v, error %v", taken, err)
+	}
+	stats, err := c.Checkpoints(t.Context(), "clicks")
+	if err != nil || stats.Completed != 2 || stats.Last == nil || stats.Last.ID.Number != 2 {
+		t.Errorf("its checkpoints are %+v, error %v", stats, err)
+	}
+	saved, err := c.Savepoint(t.Context(), "clicks", SavepointRequest{Dir: t.TempDir()})
+	if err != nil || !strings.Contains(saved.Path, "/savepoint-") {
+		t.Errorf("saved %+v, error %v", saved, err)
+	}
+	end, err := c.Stop(t.Context(), "clicks", StopRequest{})
+	if err != nil || end.Number != 4 {
+		t.Errorf("it ended with %+v, error %v", end, err)
+	}
+	if err := <-ran; err != nil {
+		t.Error(err)
+	}
+	var p *Problem
+	if _, err := c.Cancel(t.Context(), "clicks"); !errors.As(err, &p) || p.Status != http.StatusConflict || p.Code != CodePhase || !strings.Contains(p.Detail, "has ended: stopped") {
+		t.Errorf("cancelled after its end: %v", err)
+	}
+}
+
+func TestWhatIsWrongWithARequestIsToldAsAProblem(t *testing.T) {
+	c, _ := served(t)
+	for _, tt := range []struct {
+		method, path, body string
+		status             int
+		code, detail       string
+	}{
+		{"GET", "/api/v1/pipelines/other/checkpoints", "", 404, CodeUnknown, "no pipeline"},
+		{"POST", "/api/v1/pipelines/clicks/savepoints", "", 400, CodeInvalid, "no folder for savepoints"},
+		{"POST", "/api/v1/pipelines/clicks/savepoints", `{"dir": "nowhere://x"}`, 400, CodeInvalid, "nowhere"},
+		{"POST", "/api/v1/pipelines/clicks/stop", `{"drian": true}`, 400, CodeInvalid, "drian"},
+		{"POST", "/api/v1/pipelines/clicks/stop", `{"drain": true}{}`, 400, CodeInvalid, "more than one"},
+		{"POST", "/api/v1/pipelines/clicks/stop", `{"dir": "` + strings.Repeat("x", 1<<17) + `"}`, 400, CodeInvalid, "large"},
+		{"POST", "/api/v1/pipelines/clicks/cancel", `[]`, 400, CodeInvalid, ""},
+		{"POST", "/api/v1/pipelines/clicks/pause", "", 404, CodeUnknown, "nothing at"},
+		{"DELETE", "/api/v1/pipelines/clicks/checkpoints", "", 404, CodeUnknown, "nothing at"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://x"+tt.path, strings.NewReader(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := c.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var p Problem
+		err = json.NewDecoder(resp.Body).Decode(&p)
+		_ = resp.Body.Close()
+		if err != nil || resp.StatusCode != tt.status || resp.Header.Get("Content-Type") != "application/problem+json" ||
+			p.Status != tt.status || p.Code != tt.code || !strings.Contains(p.Detail, tt.detail) || p.Title == "" {
+			t.Errorf("%s %s %.40s: status %d, %+v, error %v", tt.method, tt.path, tt.body, resp.StatusCode, p, err)
+		}
+	}
+	if all, err := c.Pipelines(t.Context()); err != nil || all[0].Phase != pipeline.Running {
+		t.Errorf("after all that: %+v, %v", all, err)
+	}
+}
+
+func TestAnAnswerIsGivenBeforeTheServerEnds(t *testing.T) {
+	dir := t.TempDir()
+	ln, err := Listen(t.Context(), []string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, goOn := make(chan struct{}), make(chan struct{})
+	end := Serve(t.Context(), ln, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		close(asked)
+		<-goOn
+		answer(w, http.StatusOK, []pipeline.Status{{Pipeline: "late"}})
+	}))
+	got := make(chan error, 1)
+	go func() {
+		all, err := NewClient(ln.Addr().String()).Pipelines(t.Context())
+		if err == nil && (len(all) != 1 || all[0].Pipeline != "late") {
+			err = errors.New("another answer")
+		}
+		got <- err
+	}()
+	<-asked
+	ended := make(chan error, 1)
+	go func() { ended <- end() }()
+	close(goOn)
+	if err := errors.Join(<-got, <-ended); err != nil {
+		t.Error(err)
+	}
+	if _, err := NewClient(ln.Addr().String()).Pipelines(t.Context()); err == nil || !strings.Contains(err.Error(), "has ended") {
+		t.Errorf("after the end: %v", err)
+	}
+}
+
+func TestARuntimeDirectoryThatIsNoPlaceForASocketIsRefused(t *testing.T) {
+	open := filepath.Join(t.TempDir(), "open")
+	if err := os.Mkdir(open, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(t.TempDir(), link); err != nil {
+		t.Fatal(err)
+	}
+	for dir, want := range map[string]string{
+		filepath.Join(t.TempDir(), strings.Repeat("x", 110)): "shorter",
+		open: "others may write",
+		link: "no directory",
+	} {
+		if ln, err := Listen(t.Context(), []string{dir}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v, want %q", dir, ln, err, want)
+		}
+	}
+	// The next one that can be had is taken.
+	good := filepath.Join(t.TempDir(), "run")
+	ln, err := Listen(t.Context(), []string{open, good})
+	if err != nil || filepath.Dir(ln.Addr().String()) != good {
+		t.Fatalf("listens at %v, error %v", ln, err)
+	}
+	defer func() { _ = ln.Close() }()
+	if info, err := os.Stat(good); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory has %v, error %v", info.Mode(), err)
+	}
+}
+
+func TestWhatDeadProcessesLeaveIsRemoved(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	leave := func(name string) {
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, name), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ln.SetUnlinkOnClose(false)
+		_ = ln.Close()
+	}
+	const gone = 1 << 30 // beyond what the system counts to
+	leave(strconv.Itoa(gone) + ".sock")
+	leave(strconv.Itoa(os.Getpid()) + ".sock")
+	if err := os.WriteFile(filepath.Join(dir, "notes.txt"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if found, err := Processes(t.Context(), []string{dir, filepath.Join(dir, "missing")}); err != nil || len(found) > 0 {
+		t.Errorf("found %v, error %v", found, err)
+	}
+	ln, err := Listen(t.Context(), []string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	left, err := os.ReadDir(dir)
+	if err != nil || len(left) != 2 {
+		t.Errorf("%d files are left, want the new socket and what is none: %v", len(left), err)
+	}
+}
+
+// A process that does not answer holds nobody up for long, and is left alone.
+func TestAProcessThatDoesNotAnswerIsLeftOut(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, "1.sock"), Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ln.Close() }()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if found, err := Processes(ctx, []string{dir}); !errors.Is(err, context.DeadlineExceeded) || len(found) > 0 {
+		t.Errorf("found %v, error %v", found, err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "1.sock")); err != nil {
+		t.Error(err)
+	}
+}
