@@ -118,7 +118,7 @@ func (r *runner) takeGeneration(ctx context.Context, survey *checkpoint.Survey) 
 // unusable reports whether a folder cannot be written to until somebody changes it or
 // names another one.
 func unusable(err error) bool {
-	return errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EROFS)
+	return errors.Is(err, fs.ErrPermission) || errors.Is(err, fs.ErrInvalid) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EROFS)
 }
 
 // choose lists the checkpoints anew, since another process may have been at work
