@@ -220,21 +220,27 @@ func (c *Coordinator) onPublished(a *attempt, m *Metadata, err error, written, n
 	c.cleaner.proven = a.id.Number
 	c.cleaner.unremembered = append(c.cleaner.unremembered, a.entry)
 	c.stats.update(func(s *Stats) { s.Cleaning = c.cleaner.behind })
-	c.warnSlow(now.Sub(a.started), a.id.Number)
+	c.warnSlow(now.Sub(a.started), a.id.Number, now)
 	c.slog.Debug("checkpoint proven", "checkpoint", a.id.Number, "kind", a.Kind, "took", now.Sub(a.started))
 	for _, r := range a.requests {
 		r.finish(m, nil)
 	}
 }
 
-// warnSlow says once that checkpoints take longer than the time between them.
-func (c *Coordinator) warnSlow(took time.Duration, n uint64) {
-	slow := c.cfg.Interval > 0 && took > c.cfg.Interval
-	if slow && !c.slow {
+// slowAgain is how often is said that checkpoints take longer than the time between them.
+const slowAgain = 10 * time.Minute
+
+// warnSlow says that checkpoints take longer than the time between them: when they begin
+// to, and from time to time while they do.
+func (c *Coordinator) warnSlow(took time.Duration, n uint64, now time.Time) {
+	switch {
+	case c.cfg.Interval == 0 || took <= c.cfg.Interval:
+		c.slow = time.Time{}
+	case now.Sub(c.slow) >= slowAgain:
+		c.slow = now
 		c.slog.Warn("a checkpoint took longer than checkpoint.interval: records are processed beside checkpoints all the time; raise the interval or set min_pause",
-			"checkpoint", n, "took", took, "interval", c.cfg.Interval)
+			"checkpoint", n, "took", took.Round(time.Millisecond), "interval", c.cfg.Interval)
 	}
-	c.slow = slow
 }
 
 // forget keeps what m lists, and is proven, out of later checkpoints. Sinks stop listing it when

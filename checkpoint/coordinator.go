@@ -173,7 +173,7 @@ type Coordinator struct {
 	// too: by committable, the highest number that had been triggered by then.
 	published map[string]uint64
 	cleaner   cleaner
-	slow      bool // the last one took longer than the interval
+	slow      time.Time // when it was said last that they take longer than the interval; zero while they do not
 }
 
 // rememberedLate is how many numbers tell a late acknowledgement from an unknown one.

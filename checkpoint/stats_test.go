@@ -123,7 +123,7 @@ func TestStatsAreACopy(t *testing.T) {
 	})
 }
 
-func TestSlowCheckpointsAreWarnedOfOnceWithWhatToDo(t *testing.T) {
+func TestSlowCheckpointsAreWarnedOfNowAndThenWithWhatToDo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out strings.Builder
 		r := newRig(t, Config{Interval: 10 * sec})
@@ -135,10 +135,12 @@ func TestSlowCheckpointsAreWarnedOfOnceWithWhatToDo(t *testing.T) {
 			return nil
 		}
 		r.start()
-		r.after(minute)
-		r.stop()
-		if n := strings.Count(out.String(), "set min_pause"); n != 1 {
-			t.Errorf("%d warnings that name min_pause, want 1:\n%s", n, out.String())
+		for i, after := range []time.Duration{minute, 9 * minute, 12 * minute} {
+			r.after(after)
+			if n, want := strings.Count(out.String(), "set min_pause"), 1+i/2; n != want {
+				t.Errorf("%d warnings that name min_pause, want %d:\n%s", n, want, out.String())
+			}
 		}
+		r.stop()
 	})
 }

@@ -1,15 +1,21 @@
 package pipeline_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/pipelinetest"
+	"github.com/sluice-etl/sluice/storage"
 )
 
 // twoInputs is a union of two sources, one of which is slow, before an exchange by key.
@@ -163,5 +169,101 @@ checkpoint: {storage: STORAGE, interval: 1s, timeout: 2s, tolerable_failures: un
 			t.Errorf("%d restarts, error %v", s.Restarts, err)
 		}
 		equal(t, sorted(w.Target("once").Values()), sorted(want))
+	})
+}
+
+// A barrier that comes late on one input is seen in the statistics of the task that waits
+// for it: how long, and how much it held back meanwhile.
+func TestStatisticsTellWhereABarrierWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, `
+pipeline: late-barrier
+parallelism: 1
+sources:
+  a: {feed: {name: FEED-a}}
+  b: {feed: {name: FEED-b}}
+transforms:
+  - {name: both, from: [a, b], set: {x: 1}}
+sinks:
+  stuck: {from: b, collect: {name: TARGET-stuck, exactly_once: false}}
+  once: {from: both, collect: {name: TARGET-once}}
+checkpoint: {storage: STORAGE, interval: 1h}
+`)
+		control := &pipeline.Control{}
+		w.Options.Control = control
+		a, b := w.Feed("a", 1), w.Feed("b", 1)
+		w.Target("stuck").BeforeWrite = func(string) error {
+			time.Sleep(5 * time.Second)
+			return nil
+		}
+		p := w.Start()
+		time.Sleep(time.Second)
+		b.Append(0, `{"i":0}`)
+		time.Sleep(2 * time.Second) // 3 more seconds that b is stuck
+		time.AfterFunc(time.Second, func() {
+			for i := range 20 {
+				a.Append(0, fmt.Sprintf(`{"i":%d}`, i))
+			}
+		})
+		if _, err := control.Checkpoint(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]checkpoint.TaskStats{}
+		for _, task := range control.Checkpoints().Last.Tasks {
+			got[task.Task.Chain] = task
+		}
+		if s := got["b"]; s.StartDelay != 3*time.Second || s.Alignment != 0 || s.Buffered != 0 {
+			t.Errorf("the stuck source: %+v", s)
+		}
+		if s := got["a"]; s.StartDelay != 0 || s.Alignment != 0 || s.Buffered != 0 {
+			t.Errorf("the other source: %+v", s)
+		}
+		if s := got["both"]; s.StartDelay != 0 || s.Alignment != 3*time.Second || s.Buffered < 20*int64(len(`{"i":0}`)) {
+			t.Errorf("the task behind them: %+v", s)
+		}
+		p.Crash()
+	})
+}
+
+// mute is storage in memory that does not answer who writes one file of state.
+type mute struct{ storage.FS }
+
+var muted atomic.Int64 // writers that wait
+
+func init() {
+	storage.Register("mute", func(u *url.URL) (storage.FS, error) {
+		fs, err := storage.Open("mem://" + u.Host + u.Path)
+		return mute{fs}, err
+	})
+}
+
+func (m mute) Create(ctx context.Context, name string) (storage.Writer, error) {
+	if strings.Contains(name, "/shared/") && muted.Add(1) == 1 {
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}
+	return m.FS.Create(ctx, name)
+}
+
+func TestAnUploadThatHangsEndsWithItsCheckpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		muted.Store(0)
+		w := pipelinetest.New(t, strings.NewReplacer("STORAGE", "mute://"+unused("mute"), "interval: 100ms", "interval: 1s, timeout: 10s").Replace(at(1, counting)))
+		feed := w.Feed("in", 2)
+		clicks(feed, 2, 0, 1000)
+		p := w.Start()
+		time.Sleep(9 * time.Second)
+		if n := len(w.Target("out").Values()); n != 0 || muted.Load() != 1 {
+			t.Errorf("%d rows are published, %d files were begun: no upload hangs", n, muted.Load())
+		}
+		time.Sleep(5 * time.Second)
+		if n := len(w.Target("out").Values()); n == 0 {
+			t.Error("nothing is published after the timeout of the checkpoint whose upload hung")
+		}
+		feed.End()
+		if s, err := p.Wait(); err != nil || s.Restarts > 0 {
+			t.Errorf("%d restarts, error %v", s.Restarts, err)
+		}
+		equal(t, sorted(w.Target("out").Values()), wantClicks([2]int{0, 1000}))
 	})
 }

@@ -36,7 +36,7 @@ func (s *Savepoints) UnmarshalConfig(v any) error {
 	case map[string]any:
 		return s.unmarshalMap(v)
 	}
-	return fmt.Errorf("an address as for storage, or {dir, every, keep} is wanted, not %v", v)
+	return fmt.Errorf("an address as for storage, or {dir: ADDRESS} is wanted, not %v", v)
 }
 
 func (s *Savepoints) unmarshalMap(m map[string]any) error {
