@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -82,7 +83,7 @@ func (c *committers) settleLoss(ctx context.Context, lost *LostCommitError) (set
 	}
 	records := "unknown"
 	if lost.Records > 0 {
-		records = fmt.Sprint(lost.Records)
+		records = strconv.FormatInt(lost.Records, 10)
 		c.loss.counts.lostRecords.Add(lost.Records)
 	}
 	c.loss.counts.lostCommits.Add(1)

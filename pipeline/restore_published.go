@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/sluice-etl/sluice/checkpoint"
@@ -168,7 +169,7 @@ func (p *Republished) log(log *slog.Logger) {
 // numbered are checkpoints from first to last in words.
 func numbered(first, last uint64) string {
 	if first >= last {
-		return fmt.Sprint(last)
+		return strconv.FormatUint(last, 10)
 	}
 	return fmt.Sprintf("%d to %d", first, last)
 }
