@@ -136,14 +136,14 @@ func rest() {
 	keyLoad.paused.Store(true)
 	for last := int64(-1); last != keyLoad.rows.Load(); {
 		last = keyLoad.rows.Load()
-		time.Sleep(300 * time.Millisecond)
+		<-time.After(300 * time.Millisecond)
 	}
 }
 
 // load lets records come again, and begins to look for gaps.
 func load() {
 	keyLoad.paused.Store(false)
-	time.Sleep(time.Second)
+	<-time.After(time.Second)
 	keyLoad.gap.Store(0)
 }
 
@@ -191,7 +191,7 @@ func takeMain(args []string) error {
 func (o childOptions) beside(ctx context.Context, r *running, out *taken) error {
 	load()
 	rows, began := keyLoad.made.Load(), time.Now()
-	time.Sleep(steady)
+	<-time.After(steady)
 	out.Rate = float64(keyLoad.made.Load()-rows) / time.Since(began).Seconds()
 	out.Gap = float64(keyLoad.gap.Swap(0)) / 1e6
 

@@ -30,7 +30,7 @@ func TestErrorsOfWritesSayWhatToDo(t *testing.T) {
 		}
 	}
 	exists := &os.PathError{Op: "open", Path: "/x", Err: fs.ErrExist}
-	if got := f.explain(exists); got != error(exists) || f.explain(nil) != nil {
+	if got := f.explain(exists); got.Error() != exists.Error() || f.explain(nil) != nil {
 		t.Errorf("got %v", got)
 	}
 }
