@@ -32,10 +32,10 @@ type Control struct {
 
 // running is one run of the tasks, for what is asked of it from outside.
 type running struct {
-	a      *attempt
-	ctx    context.Context // ends when the run fails or is ended
-	cancel context.CancelCauseFunc
-	work   sync.WaitGroup // what was asked for and is under way
+	a    *attempt
+	work sync.WaitGroup // what was asked for and is under way
+	over chan struct{}  // closed when that is to end too, after why is set
+	why  error
 }
 
 // Taken is a checkpoint or savepoint, and what a job ended with.
@@ -134,27 +134,32 @@ func (c *Control) beside(ctx context.Context, what string, f func(context.Contex
 		err   error
 	}
 	answers := make(chan answer, 1)
-	ctx, cancel := context.WithCancelCause(ctx)
-	release := context.AfterFunc(run.ctx, func() { cancel(context.Cause(run.ctx)) })
+	working, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-run.over:
+			cancel(run.why)
+		case <-working.Done():
+		}
+	}()
 	go func() {
 		defer run.work.Done()
-		defer release()
+		defer cancel(nil)
 		var got answer
-		func() {
-			defer recoverTo(&got.err)
-			got.taken, got.err = f(ctx, run)
-		}()
-		answers <- got
+		defer func() { answers <- got }()
+		defer recoverTo(&got.err)
+		got.taken, got.err = f(working, run)
 	}()
+	name := run.a.plan.Spec.Name
 	select {
 	case got := <-answers:
 		if got.err != nil {
-			got.err = fmt.Errorf("%s of pipeline %s: %w", what, run.a.plan.Spec.Name, got.err)
+			got.err = fmt.Errorf("%s of pipeline %s: %w", what, name, got.err)
 		}
-		cancel(nil)
 		return got.taken, got.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s of pipeline %s: given up: %w", what, run.a.plan.Spec.Name, context.Cause(ctx))
+		cancel(context.Cause(ctx))
+		return nil, fmt.Errorf("%s of pipeline %s: given up: %w", what, name, context.Cause(ctx))
 	}
 }
 
@@ -227,8 +232,7 @@ func (c *Control) begin(p *Plan) {
 
 // runs tells that the tasks of an attempt are about to begin.
 func (c *Control) runs(a *attempt, restored *Restored) *running {
-	run := &running{a: a}
-	run.ctx, run.cancel = context.WithCancelCause(context.Background())
+	run := &running{a: a, over: make(chan struct{})}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.run = run
@@ -248,21 +252,23 @@ func (c *Control) left(run *running, err error, stop <-chan struct{}) {
 	c.past, c.run = joinStats(c.past, stats), nil
 	c.setPhase(Restarting)
 	c.mu.Unlock()
-	if err != nil {
-		run.cancel(fmt.Errorf("the tasks of the pipeline have ended: %w", err))
-	}
 	done := make(chan struct{})
 	go func() {
 		run.work.Wait()
 		close(done)
 	}()
-	select {
-	case <-done:
-	case <-stop:
-		run.cancel(errStopped)
+	if err == nil {
+		select {
+		case <-done:
+		case <-stop:
+			err = errStopped
+		}
+	}
+	if err != nil {
+		run.why = fmt.Errorf("the tasks of the pipeline have ended: %w", err)
+		close(run.over)
 	}
 	<-done
-	run.cancel(nil)
 }
 
 // failed tells that the pipeline will start again.
