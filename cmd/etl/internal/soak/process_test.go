@@ -33,7 +33,10 @@ func TestMain(m *testing.M) {
 			fmt.Fprintf(os.Stderr, "build the program: %v\n%s", err, out)
 			return 1
 		}
-		defer func() { _ = ownKafka("clean") }()
+		defer func() {
+			_ = ownKafka("clean")
+			_ = ownHDFS("clean")
+		}()
 		return m.Run()
 	}())
 }
@@ -132,7 +135,13 @@ func (p *process) wait(within time.Duration, want int) {
 // is asked for its goroutines.
 func (p *process) until(within time.Duration, what string, ok func() bool) {
 	p.t.Helper()
-	ticker := time.NewTicker(20 * time.Millisecond)
+	p.poll(within, 20*time.Millisecond, what, ok)
+}
+
+// poll is until, asking less often, where that is dear.
+func (p *process) poll(within, every time.Duration, what string, ok func() bool) {
+	p.t.Helper()
+	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	deadline := time.After(within)
 	for !ok() {

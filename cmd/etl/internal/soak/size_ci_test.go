@@ -2,6 +2,8 @@
 
 package soak
 
+import "time"
+
 // How long the tests are: short enough for every change.
 const (
 	records = 100_000
@@ -12,6 +14,9 @@ const (
 
 	unionKills   = 5
 	unionRecords = 40_000
+
+	storeOutage = 20 * time.Second
+	safeMode    = 5 * time.Second
 
 	churnCheckpoints = 75 // how long keys come and go, in checkpoints
 )

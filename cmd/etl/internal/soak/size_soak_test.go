@@ -2,6 +2,8 @@
 
 package soak
 
+import "time"
+
 // How long the tests are under `make soak`.
 const (
 	records = 1_000_000
@@ -12,6 +14,9 @@ const (
 
 	unionKills   = 20
 	unionRecords = 400_000
+
+	storeOutage = 2 * time.Minute
+	safeMode    = 40 * time.Second
 
 	churnCheckpoints = 960 // how long keys come and go, in checkpoints
 )

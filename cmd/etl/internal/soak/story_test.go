@@ -22,6 +22,7 @@ import (
 func TestTheCountGoesOnFromTheCheckpoint(t *testing.T) {
 	for _, store := range checkpointStores {
 		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
 			for !tellOfHello(t, store) {
 				t.Log("a checkpoint came between the two hellos and the kill: once more")
 			}
@@ -89,6 +90,7 @@ func tellOfHello(t *testing.T, store checkpointStore) bool {
 func TestAnyRetainedCheckpointCanBeGoneBackTo(t *testing.T) {
 	for _, store := range checkpointStores {
 		t.Run(store.name, func(t *testing.T) {
+			t.Parallel()
 			w := newWords(t, store, "INTERVAL=300ms")
 			p := w.start(t)
 			number := func() int {

@@ -20,6 +20,7 @@ func TestSoakTwoInputsOverRandomKills(t *testing.T) {
 	for _, store := range checkpointStores {
 		for _, mode := range []string{"exactly_once", "at_least_once"} {
 			t.Run(store.name+"/"+mode, func(t *testing.T) {
+				t.Parallel()
 				rng := random(t)
 				clicks, views := newLedger(t, unique()+"-clicks"), newLedger(t, unique()+"-views")
 				counts := unique() + "-counts"
