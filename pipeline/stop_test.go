@@ -455,3 +455,40 @@ func TestTheEndOfTheProgramDuringAStopLeavesTheJobToTheNextStart(t *testing.T) {
 		})
 	}
 }
+
+// Where nobody knows whether the end of the job was written, the pipeline starts again,
+// which makes it void, and goes on.
+func TestAStopThatCannotBeRecordedIsUndone(t *testing.T) {
+	for name, effect := range map[string]storagetest.Effect{"not written": storagetest.FailBefore, "reply lost": storagetest.FailAfter} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				name := unused("unrecorded")
+				w := steered(t, on(name))
+				feed, out := w.Feed("in", 2), w.Target("out")
+				fill(feed, 2, 0, 100)
+				p := running(w)
+				// Reading it back fails too, so that it cannot be told what became of it.
+				faults(t, name,
+					storagetest.Rule{Op: storagetest.OpCreate, Glob: "ended.json", Effect: storagetest.FailBefore, Nth: 2},
+					storagetest.Rule{Op: storagetest.OpCreate, Glob: "ended.json", Effect: storagetest.FailBefore, Nth: 3},
+					storagetest.Rule{Op: storagetest.OpClose, Glob: "ended.json", Effect: effect},
+					storagetest.Rule{Op: storagetest.OpOpen, Glob: "ended.json"},
+				)
+				_, err := w.Options.Control.Stop(t.Context(), pipeline.StopOptions{})
+				if err == nil || !strings.Contains(err.Error(), "goes on from its last checkpoint") {
+					t.Errorf("the stop says: %v", err)
+				}
+				faults(t, name)
+				fill(feed, 2, 100, 150)
+				time.Sleep(time.Minute)
+				p.Crash()
+				feed.End()
+				s, err := w.Run()
+				if err != nil || s.Outcome != pipeline.Finished {
+					t.Errorf("outcome %s, error %v", s.Outcome, err)
+				}
+				equal(t, sorted(out.Values()), wantEven(150))
+			})
+		})
+	}
+}
