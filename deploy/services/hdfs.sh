@@ -1,16 +1,18 @@
 #!/usr/bin/env bash
-# A real HDFS on loopback: one NameNode and NODES DataNodes, each a process of
+# A real HDFS on loopback: one NameNode (or two) and NODES DataNodes, each a process of
 # its own; the data outlives stop and start.
 #   hdfs.sh start|stop|status|env|clean
 #   hdfs.sh kill WHAT | restart WHAT | halt WHAT | pause WHAT | resume WHAT
-#                                  (WHAT: nn, or dn1, dn2, ..., or kdc)
+#                                  (WHAT: nn, nn2, dn1, dn2, ..., or kdc)
+#   hdfs.sh active WHAT            (makes nn or nn2 the active one of two NameNodes)
 #   hdfs.sh dfs ARGS...            (hdfs dfs, e.g. hdfs.sh dfs -ls /)
 #   hdfs.sh admin ARGS...          (hdfs dfsadmin, e.g. hdfs.sh admin -safemode enter)
 #   hdfs.sh kadmin QUERY           (a command of kadmin.local, on a secure one)
 #   hdfs.sh log [WHAT]             (prints the path of a log)
-# Env: NODES (1), HDFS_PORT (19000), HDFS_SECURE (0; 1: Kerberos), HDFS_NN_HEAP (512m),
-#      HDFS_DN_HEAP (256m), HDFS_VERSION, HDFS_PROTECTION, HDFS_EXTRA (lines of
-#      key=value put into hdfs-site.xml). See README.md.
+# Env: NODES (1), HDFS_PORT (19000), HDFS_SECURE (0; 1: Kerberos), HDFS_HA (0; 1: two
+#      NameNodes), HDFS_NN_HEAP (512m), HDFS_DN_HEAP (256m), HDFS_VERSION,
+#      HDFS_PROTECTION (privacy), HDFS_EXTRA (lines of key=value put into
+#      hdfs-site.xml). See README.md.
 . "$(dirname "${BASH_SOURCE[0]}")/_lib.sh"
 init_service hdfs
 
@@ -21,27 +23,39 @@ REALM=SLUICE.TEST
 PROTECTION=${HDFS_PROTECTION:-privacy}
 # What runs now decides; what the environment asks for comes second.
 read_current() {
-  if [ -s "$STATE/current" ]; then read -r CUR_NODES CUR_PORT CUR_SECURE <"$STATE/current"; CUR_SECURE=${CUR_SECURE:-0}; else CUR_NODES=; CUR_PORT=; CUR_SECURE=; fi
+  CUR=
+  if [ -s "$STATE/current" ]; then CUR=$(cat "$STATE/current"); fi
+  read -r CUR_NODES CUR_PORT CUR_SECURE CUR_HA <<<"$CUR" || true
+  [ -z "$CUR" ] || CUR="$CUR_NODES $CUR_PORT ${CUR_SECURE:-0} ${CUR_HA:-0}"
 }
-use_shape() { # NODES PORT SECURE
-  N=$1; HDFS_PORT=$2; SECURE=$3
+use_shape() { # NODES PORT SECURE HA
+  N=$1; HDFS_PORT=$2; SECURE=$3; HA=$4
   case $N in [1-9]) ;; *) die "NODES must be 1 to 9, not '$N'" ;; esac
-  case $SECURE in 0|1) ;; *) die "HDFS_SECURE must be 0 or 1" ;; esac
+  case $SECURE$HA in [01][01]) ;; *) die "HDFS_SECURE and HDFS_HA must be 0 or 1" ;; esac
   CLUSTER=$STATE/plain
   [ "$SECURE" = 0 ] || CLUSTER=$STATE/secure
+  [ "$HA" = 0 ] || CLUSTER=$CLUSTER-ha
 }
 read_current
-WANT="${NODES:-${CUR_NODES:-1}} ${HDFS_PORT:-${CUR_PORT:-19000}} ${HDFS_SECURE:-${CUR_SECURE:-0}}"
+WANT="${NODES:-${CUR_NODES:-1}} ${HDFS_PORT:-${CUR_PORT:-19000}} ${HDFS_SECURE:-${CUR_SECURE:-0}} ${HDFS_HA:-${CUR_HA:-0}}"
 # shellcheck disable=SC2086
 use_shape $WANT
 
-nn_http() { echo $((HDFS_PORT + 70)); }
+use_current() { # what runs, or else what is asked for
+  # shellcheck disable=SC2086
+  use_shape ${CUR:-$WANT}
+}
+
+# Ports of the NameNodes nn and nn2.
+nn_port() { if [ "$1" = nn ]; then echo "$HDFS_PORT"; else echo $((HDFS_PORT + 1)); fi; }
+nn_http() { if [ "$1" = nn ]; then echo $((HDFS_PORT + 70)); else echo $((HDFS_PORT + 71)); fi; }
+namenodes() { echo nn; [ "$HA" = 0 ] || echo nn2; }
 kdc_port() { echo $((HDFS_PORT + 88)); }
 dn_port() { echo $((HDFS_PORT + 100 + 10 * $1 + $2)); } # NODE 0|1|2: data, http, ipc
 pidfile() { echo "$CLUSTER/$1/pid"; }
 logfile() { echo "$CLUSTER/$1/hdfs.log"; }
-members() { local i; [ "$SECURE" = 0 ] || echo kdc; echo nn; for i in $(seq 1 "$N"); do echo "dn$i"; done; }
-all_pids() { local d; for d in "$CLUSTER"/dn* "$CLUSTER"/nn "$CLUSTER"/kdc; do if [ -d "$d" ]; then echo "$d/pid"; fi; done; }
+members() { local i; [ "$SECURE" = 0 ] || echo kdc; namenodes; for i in $(seq 1 "$N"); do echo "dn$i"; done; }
+all_pids() { local d; for d in "$CLUSTER"/dn* "$CLUSTER"/nn* "$CLUSTER"/kdc; do if [ -d "$d" ]; then echo "$d/pid"; fi; done; }
 any_alive() { local f; for f in $(all_pids); do alive "$f" && return 0; done; return 1; }
 
 JAVA_OPENS=(--add-opens=java.base/java.lang=ALL-UNNAMED --add-opens=java.base/java.io=ALL-UNNAMED
@@ -129,6 +143,7 @@ P
   } >"$d/create.log" 2>&1 9>&- || fail_with_log "$d/create.log" "making the KDC's database failed"
 }
 
+address() { if [ "$HA" = 0 ]; then echo "hdfs://$SERVICE_HOST:$HDFS_PORT"; else echo hdfs://sluice; fi; }
 property() { printf '  <property><name>%s</name><value>%s</value></property>\n' "$1" "$2"; }
 write_config() { # WHAT
   local what=$1 d=$CLUSTER/$1 i k v
@@ -142,7 +157,7 @@ log4j.logger.org.apache.hadoop.util.NativeCodeLoader=ERROR
 P
   {
     echo '<configuration>'
-    property fs.defaultFS "hdfs://$SERVICE_HOST:$HDFS_PORT"
+    property fs.defaultFS "$(address)"
     property hadoop.tmp.dir "$d/tmp"
     if [ "$SECURE" = 1 ]; then
       property hadoop.security.authentication kerberos
@@ -156,9 +171,24 @@ P
   {
     echo '<configuration>'
     property dfs.replication $((N < 3 ? N : 3))
-    property dfs.namenode.rpc-address "$SERVICE_HOST:$HDFS_PORT"
-    property dfs.namenode.http-address "$SERVICE_HOST:$(nn_http)"
-    property dfs.namenode.name.dir "file://$CLUSTER/nn/name"
+    if [ "$HA" = 0 ]; then
+      property dfs.namenode.rpc-address "$SERVICE_HOST:$HDFS_PORT"
+      property dfs.namenode.http-address "$SERVICE_HOST:$(nn_http nn)"
+    else
+      property dfs.nameservices sluice
+      property dfs.ha.namenodes.sluice nn,nn2
+      for k in nn nn2; do
+        property "dfs.namenode.rpc-address.sluice.$k" "$SERVICE_HOST:$(nn_port "$k")"
+        property "dfs.namenode.http-address.sluice.$k" "$SERVICE_HOST:$(nn_http "$k")"
+      done
+      case $what in nn*) property dfs.ha.namenode.id "$what" ;; esac
+      property dfs.namenode.shared.edits.dir "file://$CLUSTER/edits"
+      property dfs.client.failover.proxy.provider.sluice org.apache.hadoop.hdfs.server.namenode.ha.ConfiguredFailoverProxyProvider
+      property dfs.ha.fencing.methods 'shell(/bin/true)'
+      property dfs.ha.tail-edits.period 1
+      property dfs.ha.log-roll.period 10
+    fi
+    property dfs.namenode.name.dir "file://$d/name"
     property dfs.namenode.safemode.extension 0
     property dfs.namenode.datanode.registration.ip-hostname-check false
     property dfs.namenode.handler.count 8
@@ -181,7 +211,7 @@ P
       property dfs.encrypt.data.transfer.cipher.suites AES/CTR/NoPadding
       property ignore.secure.ports.for.testing true
     fi
-    if [ "$what" != nn ]; then
+    if [ "${what#dn}" != "$what" ]; then
       i=${what#dn}
       property dfs.datanode.data.dir "file://$d/data"
       property dfs.datanode.address "$SERVICE_HOST:$(dn_port "$i" 0)"
@@ -215,11 +245,14 @@ launch() { # WHAT
     return
   fi
   write_config "$what"
-  if [ "$what" = nn ]; then
-    require_free_port "$HDFS_PORT" "$(nn_http)"
+  if [ "${what#nn}" != "$what" ]; then
+    require_free_port "$(nn_port "$what")" "$(nn_http "$what")"
     heap=${HDFS_NN_HEAP:-512m}; class=org.apache.hadoop.hdfs.server.namenode.NameNode
     if [ ! -e "$d/name/current/VERSION" ]; then
-      (run_java 256m nn -XX:TieredStopAtLevel=1 $class -format -nonInteractive -force) \
+      i=-format
+      # The second one copies what the first one has, which must answer for it.
+      if [ "$what" = nn2 ]; then i=-bootstrapStandby; wait_until "$(pidfile nn)" "$(logfile nn)" "the NameNode" nn_answers nn; fi
+      (run_java 256m "$what" -XX:TieredStopAtLevel=1 $class $i -nonInteractive -force) \
         >"$d/format.log" 2>&1 </dev/null 9>&- || fail_with_log "$d/format.log" "formatting the NameNode failed"
     fi
   else
@@ -232,12 +265,20 @@ launch() { # WHAT
 }
 
 jmx() { curl -fsS -m 5 "http://$SERVICE_HOST:$1/jmx?qry=$2"; }
-nn_state() { # KEY
-  jmx "$(nn_http)" 'Hadoop:service=NameNode,name=FSNamesystemState' | sed -n "s/.*\"$1\" : \"\{0,1\}\([A-Za-z0-9]*\).*/\1/p"
+# A key of a bean of the NameNode that is active, or of the one named.
+active() { local m; for m in $(namenodes); do [ "$(bean "$m" NameNodeStatus State)" != active ] || { echo "$m"; return; }; done; echo nn; }
+bean() { # NAMENODE BEAN KEY
+  jmx "$(nn_http "$1")" "Hadoop:service=NameNode,name=$2" 2>/dev/null | sed -n "s/.*\"$3\" : \"\{0,1\}\([A-Za-z0-9]*\).*/\1/p"
 }
-live_nodes() { nn_state NumLiveDataNodes; }
-safemode() { nn_state FSState; }
-nn_answers() { [ -n "$(safemode)" ]; }
+live_nodes() { bean "$(active)" FSNamesystemState NumLiveDataNodes; }
+safemode() { bean "${1:-$(active)}" FSNamesystemState FSState; }
+nn_answers() { [ -n "$(safemode "$@")" ]; }
+make_active() { # NAMENODE
+  local other=nn2
+  [ "$1" = nn ] || other=nn
+  [ "$(bean "$other" NameNodeStatus State)" != active ] || (client org.apache.hadoop.hdfs.tools.DFSHAAdmin -transitionToStandby "$other") >&2
+  (client org.apache.hadoop.hdfs.tools.DFSHAAdmin -transitionToActive --forceactive "$1") >&2
+}
 # The NameNode itself has this very DataNode process on its list, newly heard from.
 dn_registered() { # WHAT
   local i=${1#dn}
@@ -250,7 +291,8 @@ cluster_ready() { [ "$(safemode)" = Operational ] && [ "$(live_nodes)" -ge "$1" 
 await_all() {
   local m
   [ "$SECURE" = 0 ] || wait_until "$(pidfile kdc)" "$(logfile kdc)" "the KDC" port_open "$(kdc_port)"
-  wait_until "$(pidfile nn)" "$(logfile nn)" "the NameNode" nn_answers
+  for m in $(namenodes); do wait_until "$(pidfile "$m")" "$(logfile "$m")" "the NameNode $m" nn_answers "$m"; done
+  if [ "$HA" = 1 ] && [ "$(bean "$(active)" NameNodeStatus State)" != active ]; then make_active nn; fi
   for m in $(members); do
     case $m in dn*) wait_until "$(pidfile "$m")" "$(logfile "$m")" "DataNode $m" dn_registered "$m" ;; esac
   done
@@ -261,10 +303,10 @@ start() {
   local m t0=$SECONDS
   need java curl flock setsid
   lock_service
-  if [ -n "$CUR_NODES" ]; then
-    use_shape "$CUR_NODES" "$CUR_PORT" "$CUR_SECURE"
-    if any_alive && [ "$CUR_NODES $CUR_PORT $CUR_SECURE" != "$WANT" ]; then
-      die "already runs with NODES=$CUR_NODES HDFS_PORT=$CUR_PORT HDFS_SECURE=$CUR_SECURE: stop it first"
+  if [ -n "$CUR" ]; then
+    use_current
+    if any_alive && [ "$CUR" != "$WANT" ]; then
+      die "already runs with NODES=$CUR_NODES HDFS_PORT=$CUR_PORT HDFS_SECURE=$CUR_SECURE HDFS_HA=$CUR_HA: stop it first"
     fi
   fi
   # shellcheck disable=SC2086
@@ -275,13 +317,13 @@ start() {
   echo "$WANT" >"$STATE/current"
   for m in $(members); do launch "$m"; done
   await_all
-  say "NameNode with $N DataNode(s) answers on $SERVICE_HOST:$HDFS_PORT after $((SECONDS - t0)) s"
+  say "NameNode with $N DataNode(s) answers as $(address), port $HDFS_PORT, after $((SECONDS - t0)) s"
 }
 
 stop() {
   local f p
   lock_service
-  use_shape "${CUR_NODES:-$N}" "${CUR_PORT:-$HDFS_PORT}" "${CUR_SECURE:-$SECURE}"
+  use_current
   for f in $(all_pids); do
     if p=$(pid_of "$f"); then kill -s TERM "$p" 2>/dev/null || true; kill -s CONT "$p" 2>/dev/null || true; fi
   done
@@ -292,7 +334,7 @@ stop() {
 
 status() {
   local m p rc=0
-  use_shape "${CUR_NODES:-$N}" "${CUR_PORT:-$HDFS_PORT}" "${CUR_SECURE:-$SECURE}"
+  use_current
   for m in $(members); do
     if p=$(pid_of "$(pidfile "$m")"); then
       echo "hdfs $m: pid $p, RSS $(rss_mib "$(pidfile "$m")") MiB"
@@ -301,17 +343,17 @@ status() {
     fi
   done
   if [ $rc = 0 ]; then
-    echo "hdfs $SERVICE_HOST:$HDFS_PORT: $(safemode 2>/dev/null || echo 'does not answer'), $(live_nodes 2>/dev/null || echo '?') live DataNode(s)"
+    echo "hdfs $(address): $(safemode 2>/dev/null || echo 'does not answer'), $(live_nodes 2>/dev/null || echo '?') live DataNode(s)"
     nn_answers || rc=1
   fi
   return $rc
 }
 
 print_env() {
-  use_shape "${CUR_NODES:-$N}" "${CUR_PORT:-$HDFS_PORT}" "${CUR_SECURE:-$SECURE}"
+  use_current
   put_env HDFS_NAMENODE "$SERVICE_HOST:$HDFS_PORT"
-  put_env HDFS_URL "hdfs://$SERVICE_HOST:$HDFS_PORT"
-  put_env WEBHDFS_URL "http://$SERVICE_HOST:$(nn_http)/webhdfs/v1"
+  put_env HDFS_URL "$(address)"
+  put_env WEBHDFS_URL "http://$SERVICE_HOST:$(nn_http nn)/webhdfs/v1"
   put_env HADOOP_CONF_DIR "$CLUSTER/nn/conf"
   if [ "$SECURE" = 0 ]; then put_env HADOOP_USER_NAME "$(id -un)"; return; fi
   put_env HDFS_PRINCIPAL "etl@$REALM"
@@ -322,7 +364,7 @@ print_env() {
 one_member() { # VERB WHAT
   local p what=${2:-}
   [ -n "$CUR_NODES" ] || die "not started"
-  use_shape "$CUR_NODES" "$CUR_PORT" "$CUR_SECURE"
+  use_current
   case " $(members | tr '\n' ' ') " in *" ${what:-none} "*) ;; *) die "$1 needs one of: $(members | tr '\n' ' ')" ;; esac
   lock_service
   p=$(pid_of "$(pidfile "$what")") || p=
@@ -331,8 +373,10 @@ one_member() { # VERB WHAT
     halt) stop_pid "$(pidfile "$what")"; say "$what stopped" ;;
     restart)
       stop_pid "$(pidfile "$what")"; launch "$what"
-      if [ "$what" = nn ]; then
-        wait_until "$(pidfile nn)" "$(logfile nn)" "the NameNode" nn_answers
+      if [ "${what#nn}" != "$what" ]; then
+        wait_until "$(pidfile "$what")" "$(logfile "$what")" "the NameNode" nn_answers "$what"
+        # One of two begins as a standby.
+        [ "$HA" = 0 ] || { say "$what answers again"; return; }
         live=0; for m in $(members); do [ "${m#dn}" = "$m" ] || ! alive "$(pidfile "$m")" || live=$((live + 1)); done
         wait_until "$(pidfile nn)" "$(logfile nn)" "the NameNode (out of safe mode)" cluster_ready "$live"
       elif [ "$what" = kdc ]; then
@@ -347,7 +391,7 @@ one_member() { # VERB WHAT
 }
 
 client() { # CLASS ARGS...
-  use_shape "${CUR_NODES:-$N}" "${CUR_PORT:-$HDFS_PORT}" "${CUR_SECURE:-$SECURE}"
+  use_current
   if [ "$SECURE" = 1 ]; then
     export KRB5CCNAME=FILE:$CLUSTER/kdc/ccache
     krb bin/kinit -k -t "$CLUSTER/kdc/etl.keytab" etl
@@ -360,11 +404,12 @@ case ${1:-} in
   stop) stop ;;
   status) status ;;
   env) print_env ;;
-  clean) stop; rm -rf "$STATE/plain" "$STATE/secure"; say "data removed" ;;
+  clean) stop; rm -rf "$STATE"/plain* "$STATE"/secure*; say "data removed" ;;
   kill|halt|restart|pause|resume) one_member "$1" "${2:-}" ;;
   dfs) shift; client org.apache.hadoop.fs.FsShell "$@" ;;
+  active) lock_service; use_current; make_active "${2:-}"; say "${2:-} is active" ;;
   admin) shift; client org.apache.hadoop.hdfs.tools.DFSAdmin "$@" ;;
-  kadmin) use_shape "${CUR_NODES:-$N}" "${CUR_PORT:-$HDFS_PORT}" 1; kadmin "${2:-}" ;;
-  log) use_shape "${CUR_NODES:-$N}" "${CUR_PORT:-$HDFS_PORT}" "${CUR_SECURE:-$SECURE}"; logfile "${2:-nn}" ;;
-  *) sed -n '2,15s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+  kadmin) use_current; kadmin "${2:-}" ;;
+  log) use_current; logfile "${2:-nn}" ;;
+  *) sed -n '2,16s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 esac

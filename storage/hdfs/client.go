@@ -93,7 +93,7 @@ func (c *client) nodeFailed(err error) {
 	}
 }
 
-// nodeFailure is the first failure of a datanode since the last call of reset.
+// nodeFailure is the first failure of a datanode since the client was taken.
 func (c *client) nodeFailure() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,9 +101,11 @@ func (c *client) nodeFailure() error {
 }
 
 // reset closes what is left of connections to datanodes: the library does not close
-// those on which a request was refused.
-func (c *client) reset() {
+// those on which a request was refused. It tells the namenode that was dialled last,
+// and whether the client has not been killed.
+func (c *client) reset() (host string, alive bool) {
 	c.mu.Lock()
+	host, alive = c.host, !c.dead
 	var left []*conn
 	for held := range c.conns {
 		if held.data {
@@ -115,6 +117,7 @@ func (c *client) reset() {
 	for _, held := range left {
 		_ = held.Close()
 	}
+	return host, alive
 }
 
 // kill ends every call that the client is in, and all that would follow.

@@ -82,13 +82,13 @@ func (cl *cluster) acquire(ctx context.Context) (*client, error) {
 
 // release gives a client back, or ends it where it may be broken.
 func (cl *cluster) release(c *client, whole bool) {
-	if !whole {
+	host, alive := c.reset()
+	if !whole || !alive {
 		c.close()
 		return
 	}
-	c.reset()
 	cl.mu.Lock()
-	cl.active = c.host
+	cl.active = host
 	keep := len(cl.idle) < idleClients
 	if keep {
 		c.expire = time.AfterFunc(idleFor, func() { cl.drop(c) })

@@ -59,7 +59,7 @@ func (c *client) dialer(data bool) func(ctx context.Context, network, addr strin
 		timeout = conf.datanodeTimeout
 	}
 	return func(_ context.Context, network, addr string) (net.Conn, error) {
-		// Its own context: the client hands over one that never ends.
+		//nolint:contextcheck // its own: the library hands over one that never ends
 		nc, err := (&net.Dialer{Timeout: conf.connectTimeout, KeepAlive: 30 * time.Second}).DialContext(c.ctx, network, addr)
 		if err != nil {
 			if data {

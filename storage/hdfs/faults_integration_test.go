@@ -80,7 +80,9 @@ func wantWhole(t *testing.T, f *FS, name string, want []byte) {
 	}
 }
 
-func TestANamenodeThatRestartsDuringAWrite(t *testing.T) {
+// TestNamenodesThatFail: the active one dies during a write and the other one takes
+// over; then that one is restarted during a write, and is a standby for a while.
+func TestNamenodesThatFail(t *testing.T) {
 	f := breakable(t, nil)
 	data := random(64 << 20)
 	if err := storage.WriteFile(t.Context(), f, "there", data[:2<<20]); err != nil {
@@ -91,31 +93,33 @@ func TestANamenodeThatRestartsDuringAWrite(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = r.Close() }()
-	done := begin(t, f, "d/big", data)
-	run(t, "kill", "nn")
-	var calls sync.WaitGroup
-	calls.Go(func() {
-		if _, err := r.ReadAt(make([]byte, 1<<20), 1<<20); err != nil {
-			t.Error(err)
-		}
-	})
-	for i := range 8 {
+	for _, c := range []struct{ name, fail string }{{"failover", "kill nn"}, {"restart", "restart nn2"}} {
+		done := begin(t, f, c.name+"/big", data)
+		run(t, strings.Fields(c.fail)...)
+		var calls sync.WaitGroup
 		calls.Go(func() {
-			if err := f.Claim(t.Context(), fmt.Sprint("claim", i)); err != nil {
-				t.Error(err)
-			}
-			if _, err := f.Stat(t.Context(), "there"); err != nil {
+			if _, err := r.ReadAt(make([]byte, 1<<20), 1<<20); err != nil {
 				t.Error(err)
 			}
 		})
+		for i := range 8 {
+			calls.Go(func() {
+				if err := f.Claim(t.Context(), fmt.Sprint(c.name, "/claim", i)); err != nil {
+					t.Error(err)
+				}
+				if _, err := f.Stat(t.Context(), "there"); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		run(t, "active", "nn2")
+		calls.Wait()
+		if err := <-done; err != nil {
+			t.Fatal(err)
+		}
+		wantWhole(t, f, c.name+"/big", data)
+		wantWhole(t, f, "there", data[:2<<20])
 	}
-	run(t, "restart", "nn")
-	calls.Wait()
-	if err := <-done; err != nil {
-		t.Fatal(err)
-	}
-	wantWhole(t, f, "d/big", data)
-	wantWhole(t, f, "there", data[:2<<20])
 }
 
 func safeMode(t *testing.T, f *FS, action protoreflect.EnumNumber) {
@@ -162,12 +166,12 @@ func TestANamenodeThatHangs(t *testing.T) {
 	if err := f.Claim(t.Context(), "a"); err != nil {
 		t.Fatal(err)
 	}
-	run(t, "pause", "nn")
+	run(t, "pause", "nn2")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 	_, statErr := f.Stat(ctx, "a")
 	claimErr := f.Claim(ctx, "b")
 	cancel()
-	run(t, "resume", "nn")
+	run(t, "resume", "nn2")
 	if !errors.Is(statErr, context.DeadlineExceeded) || !errors.Is(claimErr, context.DeadlineExceeded) {
 		t.Fatalf("a namenode that hangs gives %v and %v", statErr, claimErr)
 	}

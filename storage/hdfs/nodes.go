@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -77,7 +78,7 @@ func nodeAddress(info protoreflect.Message, byName bool) string {
 	}
 	name, _ := field(id.Message(), host)
 	port, _ := field(id.Message(), "xferPort")
-	return net.JoinHostPort(name.String(), fmt.Sprint(port.Uint()))
+	return net.JoinHostPort(name.String(), strconv.FormatUint(port.Uint(), 10))
 }
 
 // careful reports whether the datanodes are chosen before the file is written: in

@@ -14,8 +14,8 @@ import (
 	"github.com/sluice-etl/sluice/storage"
 )
 
-// own is an HDFS that tests may break: three datanodes, with Kerberos, at its own
-// ports. It counts a datanode as dead only after ten minutes, as clusters do by
+// own is an HDFS that tests may break: two namenodes, three datanodes, with Kerberos,
+// at its own ports. It counts a datanode as dead only after ten minutes, as clusters do by
 // default, so that nothing gets better by waiting for that.
 var own struct {
 	once sync.Once
@@ -25,7 +25,7 @@ var own struct {
 
 func script(args ...string) (string, error) {
 	cmd := exec.Command("../../deploy/services/hdfs.sh", args...)
-	cmd.Env = append(os.Environ(), "SERVICES_INSTANCE=hdfs-faults", "HDFS_PORT=21000", "NODES=3", "HDFS_SECURE=1",
+	cmd.Env = append(os.Environ(), "SERVICES_INSTANCE=hdfs-faults", "HDFS_PORT=21000", "NODES=3", "HDFS_SECURE=1", "HDFS_HA=1",
 		"HDFS_EXTRA=dfs.namenode.heartbeat.recheck-interval=300000")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()

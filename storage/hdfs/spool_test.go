@@ -2,6 +2,7 @@ package hdfs
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -25,7 +26,7 @@ func TestSpool(t *testing.T) {
 				t.Fatalf("%d bytes come back as %d (%v)", size, len(got), err)
 			}
 		}
-		if n, err := s.ReadAt(make([]byte, 4), int64(size)-2); size >= 2 && (n != 2 || err != io.EOF) {
+		if n, err := s.ReadAt(make([]byte, 4), int64(size)-2); size >= 2 && (n != 2 || !errors.Is(err, io.EOF)) {
 			t.Fatalf("reading over the end gives %d bytes and %v", n, err)
 		}
 		if onDisk := s.file != nil; onDisk != (size > spoolInMemory) {

@@ -50,6 +50,7 @@ func (f *FS) upload(ctx context.Context, dir string, data *spool) (t temp, err e
 	tries := 0
 	err = f.cluster.retry(ctx, f.cluster.conf.writeRetry, func() error {
 		u := upload{data: data, at: path.Join(dir, tempPrefix+token()), try: tries}
+		//nolint:contextcheck // the client's own ends with this one
 		err := f.cluster.once(ctx, func(c *client) error {
 			u.client = c
 			e, err := u.run()
