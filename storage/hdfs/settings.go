@@ -170,6 +170,11 @@ func parse(values map[string]any) (config, error) {
 type parser struct{ faults []error }
 
 func (p *parser) fault(key, format string, args ...any) {
+	for i, arg := range args {
+		if arg == nil || arg == "" {
+			args[i] = "empty"
+		}
+	}
 	p.faults = append(p.faults, fmt.Errorf("%s %w", key, fmt.Errorf(format, args...)))
 }
 
@@ -295,7 +300,7 @@ func (p *parser) kerberos(key string, value any) *kerberos {
 		case "service_principal":
 			k.service = p.text(full, v)
 		case "data_transfer_protection":
-			if k.protection = p.text(full, v); !slices.Contains(protections, k.protection) {
+			if k.protection = p.text(full, v); k.protection != "" && !slices.Contains(protections, k.protection) {
 				p.fault(full, "is %v: write %s", v, strings.Join(protections, ", "))
 			}
 		default:

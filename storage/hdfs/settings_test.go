@@ -39,7 +39,7 @@ func TestBadSettings(t *testing.T) {
 		t.Fatal("no error")
 	}
 	for _, want := range []string{
-		"user is", "spool_dir is /no/such", "replication is many: write a whole number", "block_size is 1000: write a size", "retry is soon: write a duration",
+		"user is empty: write a text", "spool_dir is /no/such", "replication is many: write a whole number", "block_size is 1000: write a size", "retry is soon: write a duration",
 		"write_retry is -1s", "namenode_timeout is 5", `nameservices.prod has the address "nn1": write host:port`, "nameservices.none is 7", "nameservices.port has",
 		"usr is no setting; there are user, hadoop_conf_dir", "pa%sy is no setting", "kerberos.qop is no setting; there are principal, keytab",
 		"kerberos.data_transfer_protection is some: write authentication, privacy", "kerberos needs both principal and keytab",
@@ -49,8 +49,8 @@ func TestBadSettings(t *testing.T) {
 		}
 	}
 	for key := range bad {
-		if _, err := parse(map[string]any{key: nil}); err == nil {
-			t.Errorf("%s: nothing is accepted", key)
+		if _, err := parse(map[string]any{key: nil}); err == nil || strings.Contains(err.Error(), "nil") {
+			t.Errorf("%s: nothing is accepted, or called nil: %v", key, err)
 		}
 	}
 }
