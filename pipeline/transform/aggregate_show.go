@@ -150,7 +150,7 @@ func (r *aggregateReader) Show(e *state.Entry, s *Shown) error {
 		s.Span = nil // it counts for the window that ends then, and for later ones
 		err = r.behind(&o, e)
 	case e.Table == "closed" && len(e.Value) == 8:
-		s.Key = []byte("null") // one stands for a key group
+		s.Key, s.Reason = []byte("null"), "" // one stands for a key group
 		o.time("closed_until", get64(e.Value, 0))
 	case e.Table != "groups":
 		err = errNoField
