@@ -250,8 +250,8 @@ func TestEveryByteThatIsFlippedOrMissingIsFoundAndNamed(t *testing.T) {
 func TestADamagedFileNeverBecomesState(t *testing.T) {
 	for name, dir := range specimens(t) {
 		for _, ended := range []bool{false, true} {
-			if ended && name == "disk" {
-				continue // as memory
+			if ended && name != "kafka" {
+				continue // what a start reads of them is the same
 			}
 			t.Run(fmt.Sprintf("%s ended %v", name, ended), func(t *testing.T) {
 				t.Parallel()
@@ -261,9 +261,11 @@ func TestADamagedFileNeverBecomesState(t *testing.T) {
 					data := s.whole[file]
 					kinds := map[string][]byte{"missing": nil}
 					if len(data) > 0 {
-						flipped := bytes.Clone(data)
-						flipped[len(data)/2] ^= 1
-						kinds["flipped"], kinds["halved"], kinds["emptied"], kinds["zeroed"] = flipped, data[:len(data)/2], []byte{}, make([]byte, len(data))
+						kinds["flipped"] = bytes.Clone(data)
+						kinds["flipped"][len(data)/2] ^= 1
+					}
+					if len(data) > 0 && name == "kafka" {
+						kinds["halved"], kinds["emptied"], kinds["zeroed"] = data[:len(data)/2], []byte{}, make([]byte, len(data))
 					}
 					for what, damaged := range kinds {
 						s.put(file, damaged)

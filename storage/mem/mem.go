@@ -289,17 +289,22 @@ func (f *FS) Staged(ctx context.Context, dir string) ([]storage.Staged, error) {
 	return out, nil
 }
 
-// writer holds a file back until it is closed.
+// writer holds a file back until it is closed. What it has been given can be read while
+// more is written.
 type writer struct {
 	fs    *FS
 	ctx   context.Context //nolint:containedctx // a Writer lives within the call that made it
 	name  string
 	epoch int
-	buf   []byte
-	done  bool
+
+	mu   sync.Mutex
+	buf  []byte
+	done bool
 }
 
 func (w *writer) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if err := w.alive("write"); err != nil {
 		return 0, err
 	}
@@ -308,15 +313,31 @@ func (w *writer) Write(p []byte) (int, error) {
 }
 
 func (w *writer) Close() error {
-	if err := w.alive("close"); err != nil {
+	data, err := w.end()
+	if err != nil {
 		return err
 	}
-	w.done = true
-	return w.fs.put("create", w.name, w.buf)
+	return w.fs.put("create", w.name, data)
 }
 
-func (w *writer) Abort() { w.done = true }
+// end closes the writer and returns what it was given.
+func (w *writer) end() ([]byte, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err := w.alive("close"); err != nil {
+		return nil, err
+	}
+	w.done = true
+	return w.buf, nil
+}
 
+func (w *writer) Abort() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.done = true
+}
+
+// alive reports why the writer can be used no more. The caller holds its lock.
 func (w *writer) alive(op string) error {
 	if w.done {
 		return &fs.PathError{Op: op, Path: w.name, Err: fs.ErrClosed}
@@ -331,22 +352,25 @@ type stagedWriter struct{ writer }
 
 // ReadAt reads what has been written.
 func (w *stagedWriter) ReadAt(p []byte, off int64) (int, error) {
-	if err := w.alive("read"); err != nil {
+	w.mu.Lock()
+	written, err := w.buf, w.alive("read")
+	w.mu.Unlock()
+	if err != nil {
 		return 0, err
 	}
-	return bytes.NewReader(w.buf).ReadAt(p, off)
+	return bytes.NewReader(written).ReadAt(p, off)
 }
 
 func (w *stagedWriter) Close() (storage.Staged, error) {
-	if err := w.alive("close"); err != nil {
+	data, err := w.end()
+	if err != nil {
 		return storage.Staged{}, err
 	}
-	w.done = true
 	w.fs.mu.Lock()
 	defer w.fs.mu.Unlock()
 	w.fs.next++
-	s := storage.Staged{Name: w.name, Token: strconv.FormatUint(w.fs.next, 10), Size: int64(len(w.buf))}
-	w.fs.staged[s] = w.buf
+	s := storage.Staged{Name: w.name, Token: strconv.FormatUint(w.fs.next, 10), Size: int64(len(data))}
+	w.fs.staged[s] = data
 	return s, nil
 }
 
