@@ -100,6 +100,7 @@ func (a *attempt) run(ctx context.Context) error {
 	start(a.watchFailures)
 	start(a.discover)
 	start(a.awaitCancel)
+	start(a.takeSavepoints)
 	start(func(ctx context.Context) error {
 		if err := a.awaitEnd(ctx); err != nil {
 			return err
@@ -165,7 +166,8 @@ func (a *attempt) Trigger(b checkpoint.Barrier) {
 	roll := b.Roll() || b.Stop || a.plan.Spec.Checkpoint.Storage == ""
 	bar := &barrier{id: b.ID, roll: roll, neutral: b.Kind == checkpoint.Savepoint, triggered: b.Triggered}
 	if b.Stop {
-		if o := a.order.Load(); o.send() {
+		// A barrier that comes late, after its stop was withdrawn, meets the order of the next.
+		if o := a.order.Load(); o.binding == b.Drained && o.send() {
 			bar.stop, bar.drained = o, b.Drained
 		} else if b.Drained {
 			// It would say that event time has run out.

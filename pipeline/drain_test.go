@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"sync/atomic"
@@ -94,6 +95,38 @@ func TestADrainedStopThatFailsIsUndone(t *testing.T) {
 		s, err := p.Wait()
 		if err != nil || s.Outcome != pipeline.Finished || s.Restarts != 1 || s.Counts.Late != 0 {
 			t.Errorf("outcome %s, %d restarts, %d late, error %v", s.Outcome, s.Restarts, s.Counts.Late, err)
+		}
+		equal(t, sorted(out.Values()), wantClicks([2]int{0, 1000}, [2]int{1000, 2000}))
+	})
+}
+
+// The barrier of a drained stop that was withdrawn while its number was claimed does
+// not drive event time for the stop after it.
+func TestABarrierThatComesLateDoesNotDrainForAnotherStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := unused("late-barrier")
+		w := steered(t, strings.Replace(at(2, counting), "STORAGE", "flaky://"+name, 1))
+		feed, out := w.Feed("in", 4), w.Target("out")
+		clicks(feed, 4, 0, 1000)
+		p := running(w)
+		faults(t, name, storagetest.Rule{Op: storagetest.OpClaim, Effect: storagetest.Slow, Delay: 10 * time.Second, Nth: 1})
+		leaves, leave := context.WithTimeout(t.Context(), time.Second)
+		defer leave()
+		if _, err := w.Options.Control.Stop(leaves, pipeline.StopOptions{Drain: true}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("the drained stop says: %v", err)
+		}
+		time.Sleep(time.Second)
+		end, err := w.Options.Control.Stop(t.Context(), pipeline.StopOptions{})
+		if err != nil || end.Drained {
+			t.Fatalf("the other ended with %+v, error %v", end, err)
+		}
+		if s, err := p.Wait(); err != nil || s.Outcome != pipeline.Stopped {
+			t.Errorf("outcome %s, error %v", s.Outcome, err)
+		}
+		clicks(feed, 4, 1000, 2000)
+		feed.End()
+		if s, err := w.Run(); err != nil || s.Counts.Late != 0 {
+			t.Errorf("%d late, error %v", s.Counts.Late, err)
 		}
 		equal(t, sorted(out.Values()), wantClicks([2]int{0, 1000}, [2]int{1000, 2000}))
 	})
