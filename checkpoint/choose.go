@@ -161,7 +161,7 @@ func (s *Store) checkByItself(sv *Survey) error {
 		return nil
 	}
 	hint := "--from none starts anew"
-	if path := sv.last(); path != "" {
+	if path := sv.Last(); path != "" {
 		hint = fmt.Sprintf("-s %s goes on from its last checkpoint, %s", path, hint)
 	}
 	switch sv.Ended.How {
@@ -173,8 +173,8 @@ func (s *Store) checkByItself(sv *Survey) error {
 	return nil
 }
 
-// last is the path of what the current job left.
-func (sv *Survey) last() string {
+// Last is the path of what the current job goes on from, or has left; empty for nothing.
+func (sv *Survey) Last() string {
 	if sv.Ended != nil && sv.Ended.Path != "" {
 		return sv.Ended.Path
 	}

@@ -90,12 +90,23 @@ func (r *runner) cancelAnyway(ctx context.Context, failed error) (outcome Outcom
 	r.log.Warn("cancelled without finishing commits: what is prepared and not published stays until the next run", "err", failed)
 	ctx, cancel := context.WithTimeout(ctx, r.opts.grace())
 	defer cancel()
-	outcome, err := r.cancelJob(ctx, r.store.Job(r.job, r.generation), e, "")
+	outcome, err := r.cancelJob(ctx, r.store.Job(r.job, r.generation), e, r.newest(ctx))
 	if err != nil {
 		r.opts.Control.refuse(e, errors.Join(err, failed))
 		return Failed, false
 	}
 	return outcome, true
+}
+
+// newest is the path of the job's newest complete checkpoint, empty where there is none
+// or it cannot be looked up.
+func (r *runner) newest(ctx context.Context) string {
+	survey, err := r.store.Survey(ctx)
+	if err != nil {
+		r.log.Warn("cannot look what the job leaves", "err", err)
+		return ""
+	}
+	return survey.Last()
 }
 
 // untilAsked is ctx for what comes before the tasks: it ends with errStopped when the
