@@ -114,6 +114,29 @@ func TestASavepointThatFailsLeavesNothingAndThePipelineRunsOn(t *testing.T) {
 	}
 }
 
+// What a savepoint is copied from stays while that takes, however many checkpoints
+// come meanwhile.
+func TestASavepointThatTakesLongIsNotOvertakenByRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := pipelinetest.New(t, at(8, strings.Replace(counting, "interval: 100ms", "interval: 100ms, retained: 1", 1)))
+		w.Options.Control = &pipeline.Control{}
+		feed, slow := w.Feed("in", 4), unused("slow")
+		clicks(feed, 4, 0, 1000)
+		p := running(w)
+		faults(t, slow, storagetest.Rule{Op: storagetest.OpCreate, Effect: storagetest.Slow, Delay: 10 * time.Second})
+		began := w.Options.Control.Checkpoints().Completed
+		if _, err := w.Options.Control.Savepoint(t.Context(), "flaky://"+slow); err != nil {
+			t.Error(err)
+		}
+		if n := w.Options.Control.Checkpoints().Completed - began; n < 50 {
+			t.Errorf("%d checkpoints came meanwhile", n)
+		}
+		if s, err := p.Stop(); err != nil || s.Restarts != 0 {
+			t.Errorf("%d restarts, error %v", s.Restarts, err)
+		}
+	})
+}
+
 // A savepoint of one backend goes on in the other, at another parallelism, in another
 // pipeline's folder and storage.
 func TestASavepointGoesOnInAnotherBackendFolderAndParallelism(t *testing.T) {

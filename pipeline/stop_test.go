@@ -162,7 +162,7 @@ func TestABatchThatAStopCutsIsNotLost(t *testing.T) {
 	for name, withdrawn := range map[string]bool{"stopped": false, "withdrawn": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := steered(t, strings.NewReplacer(
+				w := steered(t, strings.NewReplacer("name: FEED-in", "name: FEED-in, batch: 200",
 					"- filter: n % 2 == 0", "- throttle: {records_per_second: 10}\n  - filter: n % 2 == 0", "interval: 100ms", "interval: 1h, timeout: 5s").Replace(straight))
 				feed, out := w.Feed("in", 1), w.Target("out")
 				var down atomic.Bool
@@ -176,7 +176,17 @@ func TestABatchThatAStopCutsIsNotLost(t *testing.T) {
 				fill(feed, 1, 0, 200)
 				feed.End()
 				p := running(w)
+				var waited atomic.Bool
+				go func() {
+					time.Sleep(time.Second)
+					before := w.Options.Control.Progress().Counts.Written
+					time.Sleep(3 * time.Second)
+					waited.Store(before == w.Options.Control.Progress().Counts.Written)
+				}()
 				_, err := w.Options.Control.Stop(t.Context(), pipeline.StopOptions{})
+				if withdrawn && !waited.Load() {
+					t.Error("records are handed on behind the barrier of the stop")
+				}
 				if (err != nil) != withdrawn {
 					t.Fatalf("the stop says: %v", err)
 				}

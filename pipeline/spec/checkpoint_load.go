@@ -18,9 +18,6 @@ func (l *loader) checkpoint(root, n *node) {
 		at = e.name
 	}
 	sound := true
-	if e := n.get("savepoints").entry("every"); e != nil {
-		l.unavailable(e, "savepoints.every")
-	}
 	if n != nil && !n.bad {
 		sound = l.config(at, n.withConsent("claim"), c, "checkpoint")
 		if c.LocalRecovery == localOff {
