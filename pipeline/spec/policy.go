@@ -72,10 +72,3 @@ func (l *loader) deadLetter(n, at *node, out *OnError) {
 	out.Action, out.Sink = DeadLetter, n.text
 	l.letters = append(l.letters, n)
 }
-
-// unavailable refuses a key whose function a later version brings.
-func (l *loader) unavailable(e *entry, key string) {
-	if e != nil && !e.value.bad {
-		l.fault(e.name, CodeUnavailable, key+" is not available in this version", "remove it: it would have no effect")
-	}
-}
