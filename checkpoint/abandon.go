@@ -44,6 +44,13 @@ func (s *stateFiles) abandon() []string {
 	return s.names
 }
 
+// forget drops the names of files that are gone.
+func (s *stateFiles) forget() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.names = nil
+}
+
 // StateFiles is Files for the state of steps: what an attempt writes there is removed
 // as soon as the attempt fails, so no other checkpoint may refer to it.
 func (j *Job) StateFiles(n uint64) connectors.CheckpointFiles {
@@ -76,6 +83,7 @@ func (j *Job) Abandon(ctx context.Context, n uint64) error {
 	if err := j.store.fs.Remove(ctx, names...); err != nil {
 		return fmt.Errorf("remove %d state files of checkpoint %d: %w", len(names), n, err)
 	}
+	state.forget() // no proof may come for long
 	return nil
 }
 

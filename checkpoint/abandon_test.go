@@ -106,3 +106,30 @@ func TestANewProcessFreesTheDiskBeforeItsFirstCheckpoint(t *testing.T) {
 		t.Errorf("left are %s, want %s", got, want)
 	}
 }
+
+// A first try is written and its answer lost; the second one is told that a file is
+// there, which cannot be read back either. That it exists does not make it another's.
+func TestMetadataThatExistsAndCannotBeReadBackIsNotTakenForAnothers(t *testing.T) {
+	f := storagetest.Faulty(mem.New(), 1)
+	s := newStore(t, f, checkpoint.StoreOptions{})
+	p := start(t, s, "").take(1).claims(1)
+	m, err := p.metadata(t.Context(), 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Operators[0].KeyGroups = []checkpoint.KeyGroups{{File: closed(t, begun(t, p.job.StateFiles(2), "keys")), Length: 4}}
+	f.Set(storagetest.Rule{Op: storagetest.OpClose, Glob: "_metadata", Nth: 1, Effect: storagetest.FailAfter}, storagetest.Rule{Op: storagetest.OpOpen, Glob: "_metadata"})
+	for range 2 {
+		if err := p.job.Complete(t.Context(), m); err == nil || errors.Is(err, checkpoint.ErrNotWritten) || connectors.IsPermanent(err) {
+			t.Fatalf("complete: %v", err)
+		}
+		if err := p.job.Abandon(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.Set()
+	if err := p.job.Complete(t.Context(), m); err != nil {
+		t.Fatal(err)
+	}
+	start(t, s, "").wantRestored(1, 2)
+}

@@ -324,10 +324,12 @@ func writeOnce(ctx context.Context, f storage.FS, name string, data []byte) erro
 	switch {
 	case readErr == nil && string(back) == string(data):
 		return nil
-	case errors.Is(err, fs.ErrExist):
-		return fmt.Errorf("write %s: %w", name, err)
-	case readErr == nil:
+	case readErr == nil, isDamage(readErr) && !errors.Is(readErr, fs.ErrNotExist): // it is longer, or ends early
 		return fmt.Errorf("write %s: another process wrote it: %w", name, fs.ErrExist)
+	case errors.Is(err, fs.ErrExist):
+		// What is there may be this process's own, of a try whose answer was lost. That
+		// it exists must not reach the caller, who would take the name for another's.
+		return fmt.Errorf("write %s: a file is there that cannot be read back, so its outcome is unknown: %s, %w", name, err.Error(), readErr)
 	}
 	return fmt.Errorf("write %s: its outcome is unknown: %w", name, err)
 }
