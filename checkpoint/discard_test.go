@@ -59,3 +59,42 @@ func TestADiscardedJobLeavesOnlyHowItEnded(t *testing.T) {
 		t.Errorf("a job with a newer owner was discarded: %v", err)
 	}
 }
+
+// What sinks have prepared for a complete checkpoint can be published by way of its
+// metadata alone.
+func TestAJobWhoseLastOutputIsNotProvenIsNotDiscarded(t *testing.T) {
+	f, s := memory(t)
+	p := start(t, s, "").take(1)
+	if _, err := p.complete(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	before := what(t, f, p)
+	if err := p.job.End(t.Context(), checkpoint.Ended{How: checkpoint.Cancelled}); err != nil {
+		t.Fatal(err)
+	}
+	wantSays(t, p.job.Discard(t.Context()), "not proven", "-s "+p.path(2))
+	if got := what(t, f, p); got != before+" ended.json" {
+		t.Errorf("left are %s", got)
+	}
+	if q := start(t, s, p.path(2)); len(q.r.Meta.Committables) == 0 {
+		t.Error("it cannot be published any more")
+	}
+}
+
+func TestAJobThatWentOnAfterItsEndIsNotDiscarded(t *testing.T) {
+	f, s := memory(t)
+	p := start(t, s, "").take(1)
+	if err := p.job.End(t.Context(), checkpoint.Ended{How: checkpoint.Stopped}); err != nil {
+		t.Fatal(err)
+	}
+	g, err := s.TakeAfter(t.Context(), p.g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Job(p.job.ID(), g).Discard(t.Context()); err == nil {
+		t.Error("it was discarded")
+	}
+	if got := what(t, f, p); got != "1-1 chk-1 ended.json" {
+		t.Errorf("left are %s", got)
+	}
+}

@@ -5,7 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"slices"
 	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
 )
 
 // How tells in which way a job ended.
@@ -92,11 +96,13 @@ func (j *Job) writeEnded(ctx context.Context, data []byte) error {
 	}
 	var old Ended
 	readErr := readRecord(ctx, j.store.fs, name, &old)
-	if readErr == nil && old.Generation == j.generation {
-		return nil // an earlier try of its own, at another time
-	}
-	if readErr != nil && !isDamage(readErr) {
+	switch {
+	case readErr != nil && !isDamage(readErr):
 		return readErr
+	case readErr == nil && old.Generation == j.generation:
+		return nil // an earlier try of its own, at another time
+	case readErr == nil && old.Generation > j.generation: // written since the look for a newer owner
+		return j.store.fenced(ctx, old.Generation)
 	}
 	if err := j.store.fs.Remove(ctx, name); err != nil {
 		return fmt.Errorf("replace %s: %w", name, err)
@@ -104,13 +110,18 @@ func (j *Job) writeEnded(ctx context.Context, data []byte) error {
 	return j.store.write(ctx, name, data)
 }
 
-// Discard removes all checkpoints of the job, which is recorded as ended, after a look
-// for a newer owner. The record of the end and those of the owners stay, so that the
-// next start can say what happened. It can be repeated.
+// Discard removes all checkpoints of the job, which this process has recorded as ended,
+// after a look for a newer owner. The record of the end and those of the owners stay,
+// so that the next start can say what happened. It can be repeated. What a complete
+// checkpoint has promised to publish is nowhere else: where it is not proven, nothing
+// is removed.
 func (j *Job) Discard(ctx context.Context) error {
 	var e Ended
 	if err := readRecord(ctx, j.store.fs, j.store.in(j.id, endedName), &e); err != nil {
 		return fmt.Errorf("discard the checkpoints of job %s, which must have ended: %w", j.id, err)
+	}
+	if e.Generation != j.generation {
+		return fmt.Errorf("discard the checkpoints of job %s: its end was recorded by generation %d, not by this one, %d", j.id, e.Generation, j.generation)
 	}
 	j.mu.Lock()
 	pinned := len(j.pins)
@@ -118,17 +129,43 @@ func (j *Job) Discard(ctx context.Context) error {
 	if pinned > 0 {
 		return fmt.Errorf("discard the checkpoints of job %s: %d of them are being copied", j.id, pinned)
 	}
-	dirs, err := j.store.fs.Dirs(ctx, j.store.in(j.id))
+	if err := j.readOwners(ctx); err != nil {
+		return err
+	}
+	j.mu.Lock()
+	owners := maps.Clone(j.owners)
+	j.mu.Unlock()
+	found, err := j.store.checkpoints(ctx, j.id, owners)
 	if err != nil {
-		return fmt.Errorf("list checkpoints of job %s: %w", j.id, err)
+		return err
+	}
+	if err := unpublished(found); err != nil {
+		return err
 	}
 	if err := j.CheckOwner(ctx); err != nil {
 		return err
 	}
-	for _, n := range chkNumbers(dirs) { // the newest is whole until the last
-		if err := j.remove(ctx, n); err != nil {
+	for _, c := range slices.Backward(found) { // the newest is whole until the last
+		if err := j.remove(ctx, c.Number); err != nil {
 			return err
 		}
 	}
 	return j.store.sweepShared(ctx, j.id, func(_ string, id ID) bool { return id.Generation <= j.generation })
+}
+
+// unpublished is why checkpoints, the newest first, cannot go: one above the newest
+// proven one holds what sinks have prepared.
+func unpublished(found []Found) error {
+	for _, c := range found {
+		switch {
+		case c.Committed:
+			return nil
+		case c.Orphan, !c.Complete:
+		case c.Err != nil:
+			return fmt.Errorf("what checkpoint %s has promised to publish is not known: %w", c.Path, c.Err)
+		case slices.ContainsFunc(c.Meta.Committables, func(m connectors.Committable) bool { return !m.Empty }):
+			return fmt.Errorf("what checkpoint %s has promised is not proven to be published: -s %s publishes it", c.Path, c.Path)
+		}
+	}
+	return nil
 }

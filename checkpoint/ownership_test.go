@@ -301,3 +301,27 @@ func TestARecordThatComesTooLateChangesNothing(t *testing.T) {
 		t.Errorf("what was published since counts no more: %v", err)
 	}
 }
+
+// A process looks for a newer owner, falls asleep, and wakes when the newer one has
+// ended the job: what that wrote stays.
+func TestTheEndThatANewerProcessRecordedIsNotReplaced(t *testing.T) {
+	f := mem.New()
+	s := newStore(t, f, checkpoint.StoreOptions{})
+	p := start(t, s, "").take(1)
+	asleep := newStore(t, f, checkpoint.StoreOptions{Failpoint: func(name string) {
+		if name == "before-ended-file" {
+			newer := start(t, s, "")
+			if err := newer.job.End(t.Context(), checkpoint.Ended{How: checkpoint.Finished}); err != nil {
+				t.Error(err)
+			}
+		}
+	}})
+	err := asleep.Job(p.job.ID(), p.g).End(t.Context(), checkpoint.Ended{How: checkpoint.Cancelled})
+	if !errors.Is(err, connectors.ErrFenced) {
+		t.Errorf("got %v", err)
+	}
+	sv, err := s.Survey(t.Context())
+	if err != nil || sv.Ended == nil || sv.Ended.How != checkpoint.Finished || sv.Ended.Generation != 2 {
+		t.Errorf("the job ended as %+v, %v", sv.Ended, err)
+	}
+}
