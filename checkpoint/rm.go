@@ -124,11 +124,15 @@ func (r *removal) check(ctx context.Context) error {
 	case !said:
 		return r.refuse(true, "a process of generation %d is starting and has not said yet what it restores", sv.Highest)
 	}
-	r.goesOn = sv.Job == r.job && sv.Ended == nil
-	last := newestProven(sv.Checkpoints)
+	// Where it is not known which job is the current one, it may be this one.
+	r.goesOn = (sv.Job == r.job || sv.currentErr != nil) && sv.Ended == nil
+	last, first := newestProven(sv.Checkpoints)
 	for g, o := range sv.Owners {
-		if o.Job == sv.Job && o.RestoredJob == r.job && o.Restored != nil && o.Restored.Number == r.number && last == 0 {
+		switch restored := o.Job == sv.Job && o.RestoredJob == r.job && o.Restored != nil && o.Restored.Number == r.number; {
+		case restored && last == 0:
 			return r.refuse(false, "the owner of generation %d restored it, and its job has no checkpoint of its own yet", g)
+		case restored && first && sv.Ended == nil && !r.force && r.job != sv.Job:
+			return r.refuse(true, "the owner of generation %d restored it, and until a checkpoint of its job after the first one is proven, running sinks may read it", g)
 		}
 	}
 	if sv.Job != r.job {
@@ -154,13 +158,15 @@ func (r *removal) checkCurrent(sv *Survey, last uint64) error {
 	return nil
 }
 
-func newestProven(all []Found) uint64 {
+// newestProven is the number of the newest proven one, 0 for none, and whether that is
+// the job's first.
+func newestProven(all []Found) (n uint64, first bool) {
 	for _, f := range all { // the newest first
 		if f.Meta != nil && f.Committed && !f.Orphan {
-			return f.Number
+			return f.Number, f.Meta.Kind == Initial
 		}
 	}
-	return 0
+	return 0, false
 }
 
 // samePlace compares what records and users write for one folder.

@@ -71,6 +71,14 @@ func TestRemovingACheckpoint(t *testing.T) {
 		{"one that a new job has restored and not copied", func(t *testing.T, _ storage.FS, p *process) {
 			start(t, p.store, p.path(2))
 		}, 2, true, "1-1 1-2 1-3 chk-1 chk-2 chk-3", "no checkpoint of its own"},
+		{"one that running sinks may read", restoredAndBegun(1), 2, false, "1-1 1-2 1-3 chk-1 chk-2 chk-3", "running sinks may read it"},
+		{"one that running sinks may read, by force", restoredAndBegun(1), 2, true, "1-1 1-3 chk-1 chk-3", ""},
+		{"one that a new job has restored and left behind", restoredAndBegun(2), 2, false, "1-1 1-3 chk-1 chk-3", ""},
+		{"by force, while it is not known which job is the current one: files that it may need stay", func(t *testing.T, f storage.FS, p *process) {
+			if err := checkpointtest.Zero().Do(t.Context(), f, "orders/owner-1.json"); err != nil {
+				t.Fatal(err)
+			}
+		}, 1, true, "1-1 1-2 1-3 chk-2 chk-3", ""},
 		{"while a process starts", func(t *testing.T, _ storage.FS, p *process) {
 			if err := p.store.TakeGeneration(t.Context(), p.g+1); err != nil {
 				t.Fatal(err)
@@ -104,6 +112,17 @@ func TestRemovingACheckpoint(t *testing.T) {
 				t.Errorf("left are %s, want %s", got, c.left)
 			}
 		})
+	}
+}
+
+// restoredAndBegun starts a new job from checkpoint 2, whose first checkpoint is a copy of it.
+func restoredAndBegun(checkpoints int) func(*testing.T, storage.FS, *process) {
+	return func(t *testing.T, _ storage.FS, p *process) {
+		q := start(t, p.store, p.path(2))
+		q.kind = checkpoint.Initial
+		q.take(1)
+		q.kind = ""
+		q.take(checkpoints - 1)
 	}
 }
 
