@@ -26,6 +26,7 @@ type Job struct {
 	left    map[uint64]bool // owners whose claims this process cannot settle
 	writing map[uint64]*stateFiles
 	unsure  map[uint64]bool // whether their metadata is there is not known
+	dropped bool            // what earlier processes never closed is gone
 }
 
 var _ Log = (*Job)(nil)

@@ -60,8 +60,37 @@ func (j *Job) Retain(ctx context.Context) error {
 		}
 	}
 	errs = append(errs, j.sweep(ctx, keep, proven, func(ID) bool { return true }))
-	errs = append(errs, j.settleClaims(ctx, keep), j.removeOwners(ctx, keep))
+	errs = append(errs, j.settleClaims(ctx, keep), j.removeOwners(ctx, keep), j.dropUnfinished(ctx))
 	return errors.Join(errs...)
+}
+
+// dropUnfinished takes away what writers of earlier processes began in the shared folder
+// and never closed: a storage may keep parts of a file that no list of files shows. It
+// does so once, since the writers of this process take their own away.
+func (j *Job) dropUnfinished(ctx context.Context) error {
+	j.mu.Lock()
+	dropped := j.dropped
+	j.mu.Unlock()
+	if dropped {
+		return nil
+	}
+	dir := j.store.in(j.id, sharedDir)
+	begun, err := j.store.fs.Staged(ctx, dir)
+	if err != nil {
+		return fmt.Errorf("look for unfinished files in %s: %w", dir, err)
+	}
+	for _, s := range begun {
+		if id, ours := parseShared(path.Base(s.Name)); !ours || id.Generation >= j.generation {
+			continue
+		}
+		if err := j.store.fs.Discard(ctx, s); err != nil {
+			return fmt.Errorf("remove the unfinished %s: %w", s.Name, err)
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.dropped = true
+	return nil
 }
 
 // Abort removes what attempt n, which failed, left behind, unless a complete

@@ -171,3 +171,40 @@ func TestAnOutageOfS3IsSurvived(t *testing.T) {
 		}
 	})
 }
+
+// A process that dies while it writes a large file leaves parts of it on S3, which no
+// list of objects shows and which are paid for.
+func TestPartsOfFilesThatACrashLeftAreRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := s3test.New(s3test.Behaviour{})
+		cfg := s3.NewConfig()
+		cfg.PartSize = 5 << 20
+		store := newStore(t, server.Open(t, "s3://bucket/prefix", cfg), checkpoint.StoreOptions{})
+		large := make([]byte, cfg.PartSize+1)
+		open := func(p *process, n uint64) connectors.StateWriter {
+			w, err := p.job.StateFiles(n).Create(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(large); err != nil {
+				t.Fatal(err)
+			}
+			return w
+		}
+		dead := open(start(t, store, "").take(1), 2)
+		defer dead.Abort()
+		p := start(t, store, "").take(1)
+		own := open(p, p.next)
+		defer own.Abort()
+		retain(t, p)
+		if _, err := dead.Close(); err == nil {
+			t.Error("what the dead process wrote is still there")
+		}
+		if _, err := own.Close(); err != nil {
+			t.Errorf("what this process is writing was taken away: %v", err)
+		}
+		if n := server.Uploads("bucket"); n != 0 {
+			t.Errorf("%d uploads are left", n)
+		}
+	})
+}
