@@ -49,13 +49,18 @@ type FS interface {
 	Stage(ctx context.Context, name string) (StagedWriter, error)
 	// Publish makes a staged file visible under its name, atomically. The staged
 	// file is used up by it: where it is missing, Publish reports fs.ErrNotExist,
-	// also when an earlier Publish succeeded. It replaces nothing: fs.ErrExist.
+	// also when an earlier Publish succeeded. It replaces nothing: fs.ErrExist. See ErrVanished.
 	Publish(ctx context.Context, s Staged) error
 	// Discard removes a staged file; one that is not there is no error.
 	Discard(ctx context.Context, s Staged) error
 	// Staged lists the staged files whose names are below a folder.
 	Staged(ctx context.Context, dir string) ([]Staged, error)
 }
+
+// ErrVanished is reported by Publish beside fs.ErrNotExist where no file is under the
+// name either, by a storage on which more than Publish and Discard takes staged files
+// away, such as a rule for old uploads: nobody knows whether it was ever published.
+var ErrVanished = errors.New("the staged file is gone and there is no file of its name")
 
 // Writer writes one file.
 type Writer interface {

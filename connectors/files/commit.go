@@ -62,13 +62,16 @@ func (c *committer) Commit(ctx context.Context, com connectors.Committable, _ bo
 // publish makes one file visible. A staged file is removed by nothing but its
 // publication and a newer owner's revocation, after which the engine, which looks
 // at the owners once more, takes no answer from this one; so where it is missing
-// it is published. A published file that is missing was taken by a reader.
+// it is published. A published file that is missing was taken by a reader. A storage
+// on which a rule can remove staged files says so, and then nobody knows.
 func (c *committer) publish(ctx context.Context, f storage.Staged) error {
 	s := (*Sink)(c)
 	s.failpoint("file.publish.before")
 	err := c.fs.Publish(ctx, f)
 	s.failpoint("file.publish.after")
 	switch {
+	case errors.Is(err, storage.ErrVanished):
+		return fmt.Errorf("%w: something has taken the published file from folder %s, or a rule of the storage has removed it before it was published: %w", connectors.ErrAmbiguous, c.fs.URL(), err)
 	case errors.Is(err, fs.ErrNotExist):
 		return c.published(ctx, f)
 	case errors.Is(err, fs.ErrExist):

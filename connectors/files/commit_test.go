@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -45,6 +46,36 @@ func TestAFileThatAReaderTookIsLoggedAndDone(t *testing.T) {
 	}
 	if err := commit(t.Context(), c, true); err != nil || !strings.Contains(b.logged.String(), "p-s-g5-1-0-1-0a1b2c.jsonl") {
 		t.Errorf("when it was taken: %v, logged %s", err, b.logged.String())
+	}
+}
+
+// vanishing is a storage whose rules remove staged files.
+type vanishing struct{ storage.FS }
+
+func (v vanishing) Publish(ctx context.Context, s storage.Staged) error {
+	err := v.FS.Publish(ctx, s)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, statErr := v.Stat(ctx, s.Name); statErr != nil {
+			return fmt.Errorf("%w: %w", storage.ErrVanished, err)
+		}
+	}
+	return err
+}
+
+// Where something else removes staged files, one that is missing with its file proves
+// nothing: what it held may never have been published.
+func TestAFileOfWhichNothingIsLeftIsNotTakenForPublished(t *testing.T) {
+	b := newBench(t, vanishing{mem.New()}, nil)
+	c := prepared(b, "1")
+	commit := b.sink.Committer().Commit
+	if err := errors.Join(commit(t.Context(), c, false), commit(t.Context(), c, true)); err != nil {
+		t.Errorf("while the file is there: %v", err)
+	}
+	if err := b.sink.fs.Remove(t.Context(), b.visible()...); err != nil {
+		t.Fatal(err)
+	}
+	if err := commit(t.Context(), c, true); !errors.Is(err, connectors.ErrAmbiguous) || errors.Is(err, connectors.ErrLost) {
+		t.Errorf("got %v", err)
 	}
 }
 

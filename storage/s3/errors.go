@@ -124,8 +124,11 @@ var (
 		"InternalError", "ServiceUnavailable", "RequestTimeout", "OperationAborted", "ConditionalRequestConflict", "BadDigest",
 		"IncompleteBody", "XAmzContentSHA256Mismatch", "TemporaryRedirect", "ServerNotInitialized", "SlowDownRead", "SlowDownWrite",
 	}
-	slowCodes  = []string{"SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable", "RequestLimitExceeded", "BandwidthLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests", "RequestThrottled"}
-	briefCodes = []string{"RequestTimeTooSkewed", "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
+	slowCodes = []string{"SlowDown", "SlowDownRead", "SlowDownWrite", "ServiceUnavailable", "RequestLimitExceeded", "BandwidthLimitExceeded", "Throttling", "ThrottlingException", "TooManyRequests", "RequestThrottled"}
+	// settledCodes are answers also where they come late, in the body of an answer that
+	// began with success: the client of the API gives those the status 500.
+	settledCodes = []string{"PreconditionFailed", "NoSuchUpload", "NoSuchKey", "InvalidPart", "InvalidPartOrder", "EntityTooSmall", "EntityTooLarge", "MalformedXML", "InvalidRequest"}
+	briefCodes   = []string{"RequestTimeTooSkewed", "ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired", "RequestExpired"}
 )
 
 // help says what a person can do about a code.
@@ -196,7 +199,7 @@ func classify(bucket, op, key string, err error) *Error {
 // judge decides by the server's answer.
 func (e *Error) judge() {
 	e.Help = help[e.Code]
-	e.unknown = e.Status >= 500 && e.Status != http.StatusNotImplemented
+	e.unknown = e.Status >= 500 && e.Status != http.StatusNotImplemented && !slices.Contains(settledCodes, e.Code)
 	e.slow = e.Status == http.StatusTooManyRequests || e.Status == http.StatusServiceUnavailable || slices.Contains(slowCodes, e.Code)
 	switch {
 	case slices.Contains(briefCodes, e.Code):
@@ -269,6 +272,12 @@ func status(err error) int {
 		return e.Status
 	}
 	return 0
+}
+
+// unmet reports whether a condition of a request was not met: a name is taken, or an
+// object is another one by now.
+func unmet(err error) bool {
+	return status(err) == http.StatusPreconditionFailed || hasCode(err, "PreconditionFailed")
 }
 
 func hasCode(err error, codes ...string) bool {

@@ -26,6 +26,7 @@ func TestS3KeepsTheContractUnderFaults(t *testing.T) {
 	}{
 		{"of 5%", s3test.Behaviour{Seed: 5}, 0.05},
 		{"of 20%, a second completion succeeds, pages of two", s3test.Behaviour{Seed: 21, CompleteAgain: true, PageSize: 2}, 0.2},
+		{"of 20%, refusals after an answer has begun", s3test.Behaviour{Seed: 25, LateRefusals: true}, 0.2},
 		{"of 20%, no conditions, one removal a request", s3test.Behaviour{Seed: 23, PutCondition: s3test.Ignored, CompleteCondition: s3test.Refused, NoBatchDelete: true}, 0.2},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -179,16 +180,72 @@ func TestWhatWasTakenAwayIsNotPublished(t *testing.T) {
 				server, f := open(t, s3test.Behaviour{CompleteAgain: again})
 				s := stage(t, f, "x", []byte("mine"))
 				must(t, f.Discard(t.Context(), s))
-				wantIs(t, f.Publish(t.Context(), s), fs.ErrNotExist)
+				err := f.Publish(t.Context(), s)
+				wantIs(t, err, fs.ErrNotExist)
+				wantIs(t, err, storage.ErrVanished)
 				if keys := server.Keys("bucket"); len(keys) != 0 {
 					t.Fatalf("there is %q", keys)
 				}
 				write(t, f, "x", []byte("theirs"))
-				wantIs(t, f.Publish(t.Context(), s), fs.ErrNotExist)
+				if err := f.Publish(t.Context(), s); !errors.Is(err, fs.ErrNotExist) || errors.Is(err, storage.ErrVanished) {
+					t.Fatalf("with an object of that name: %v", err)
+				}
 				wantData(t, f, "x", []byte("theirs"))
 			})
 		})
 	}
+}
+
+// A server may drop the upload when it answers a completion with a conflict: what
+// was to be published is lost then, and must not be taken for published.
+func TestAnUploadThatGoesWhileItIsPublishedIsNotPublished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, f := open(t, s3test.Behaviour{})
+		s := stage(t, f, "x", []byte("mine"))
+		server.Set(
+			s3test.Rule{Op: "CompleteMultipartUpload", Nth: 1, Effect: s3test.Conflict},
+			s3test.Rule{Op: "CompleteMultipartUpload", Nth: 1, Effect: s3test.Slow, Delay: time.Minute},
+		)
+		go func() {
+			time.Sleep(30 * time.Second)
+			if err := f.Discard(t.Context(), s); err != nil {
+				t.Error(err)
+			}
+		}()
+		wantIs(t, f.Publish(t.Context(), s), storage.ErrVanished)
+	})
+}
+
+// Whether an object is there decides, so an answer about it that does not come leaves
+// the outcome unknown.
+func TestWhetherAnUploadWasPublishedIsUnknownWhileTheObjectCannotBeLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, f := open(t, s3test.Behaviour{})
+		s := stage(t, f, "x", []byte("mine"))
+		must(t, f.Publish(t.Context(), s))
+		server.Set(s3test.Rule{Op: "HeadObject", Effect: s3test.Unavailable})
+		if err := f.Publish(t.Context(), s); err == nil || errors.Is(err, fs.ErrNotExist) {
+			t.Fatalf("got %v", err)
+		}
+		server.Set()
+		wantIs(t, f.Publish(t.Context(), s), fs.ErrNotExist)
+	})
+}
+
+// One that ends a list by giving its first page again would be asked for ever.
+func TestAListThatNeverEndsIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, f := open(t, s3test.Behaviour{PageSize: 1, SamePage: true})
+		for i := range 3 {
+			server.Put("bucket", fmt.Sprintf("p/d/%d", i), nil)
+		}
+		s := stage(t, f, "x", pattern(16<<20))
+		_, err := f.List(t.Context(), "d")
+		wantSays(t, err, "ListObjectsV2", "again and again")
+		_, err = f.Staged(t.Context(), "")
+		wantSays(t, err, "ListParts", "again and again")
+		wantSays(t, f.Publish(t.Context(), s), "ListParts", "again and again")
+	})
 }
 
 func TestAStagedFileOfManyPartsIsPublishedWhole(t *testing.T) {

@@ -108,6 +108,9 @@ func (b *bucket) pages(ctx context.Context, prefix, delimiter string, one func(k
 		if !aws.ToBool(out.IsTruncated) || aws.ToString(out.NextContinuationToken) == "" {
 			return nil
 		}
+		if aws.ToString(in.ContinuationToken) == *out.NextContinuationToken {
+			return b.stuck("ListObjectsV2")
+		}
 		in.ContinuationToken = out.NextContinuationToken
 	}
 }

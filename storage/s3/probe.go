@@ -121,14 +121,14 @@ func (f *FS) tryPut(ctx context.Context, key string, bad *verdict) (bool, error)
 		bad.add("refuses %s with HTTP %d", what, status(err))
 		return false, f.b.putOnce(ctx, key, newToken(), &buffer{}, false)
 	}
-	if err != nil && status(err) != http.StatusPreconditionFailed { // which an answer that was lost leads to
+	if err != nil && !unmet(err) { // which an answer that was lost leads to
 		return false, err
 	}
 	switch err := f.b.putOnce(ctx, key, newToken(), &buffer{}, true); {
 	case err == nil:
 		bad.add("ignores %s", what)
 		return false, nil
-	case status(err) == http.StatusPreconditionFailed:
+	case unmet(err):
 		return true, nil
 	default:
 		return false, err
@@ -158,7 +158,7 @@ func (f *FS) tryComplete(ctx context.Context, key string, can *abilities, bad *v
 		bad.add("does not list multipart uploads by the beginning of their keys, so that what a dead process staged cannot be taken away")
 	}
 	switch _, err := f.b.complete(ctx, key, w.id, []types.CompletedPart{sent}, true); {
-	case status(err) == http.StatusPreconditionFailed:
+	case unmet(err):
 		return true, nil
 	case err == nil, hasCode(err, "NoSuchUpload"):
 		bad.add("ignores %s", what)

@@ -213,7 +213,7 @@ func (r *reader) ReadAt(p []byte, off int64) (n int, err error) {
 
 // changed says what a refused version means.
 func (r *reader) changed(err error) error {
-	if status(err) == http.StatusPreconditionFailed {
+	if unmet(err) {
 		return fmt.Errorf("read %s: it was replaced while it was read: %w", r.name, err)
 	}
 	return err

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/http"
 	"slices"
 	"strings"
 
@@ -92,6 +91,9 @@ func (f *FS) Publish(ctx context.Context, s storage.Staged) error {
 	}
 	defer release()
 	sent, size, err := f.b.listParts(ctx, key, s.Token)
+	if errors.Is(err, fs.ErrNotExist) {
+		return f.usedUp(ctx, s, key, false)
+	}
 	if err != nil {
 		return err
 	}
@@ -112,7 +114,7 @@ func (f *FS) publish(ctx context.Context, s storage.Staged, key string, sent []t
 	maybe, err := f.b.complete(ctx, key, s.Token, sent, conditional)
 	switch {
 	case hasCode(err, "NoSuchUpload"):
-	case status(err) == http.StatusPreconditionFailed:
+	case unmet(err):
 		if !maybe {
 			return taken("publish", s.Name)
 		}
@@ -124,12 +126,25 @@ func (f *FS) publish(ctx context.Context, s storage.Staged, key string, sent []t
 	default:
 		return err
 	}
-	if maybe {
-		if head, err := f.b.head(ctx, key); err == nil && aws.ToInt64(head.ContentLength) == s.Size {
-			return nil // by an earlier try of this call
-		}
+	return f.usedUp(ctx, s, key, maybe)
+}
+
+// usedUp tells what has become of an upload that is not there: nil where this call has
+// published it, maybe saying that one of its tries may have. Without an object it may
+// have been published and the object been taken since, or a rule of the bucket, or the
+// server after a conflict, has dropped the upload.
+func (f *FS) usedUp(ctx context.Context, s storage.Staged, key string, maybe bool) error {
+	gone := &fs.PathError{Op: "publish", Path: s.Name, Err: fs.ErrNotExist}
+	head, err := f.b.head(ctx, key)
+	switch {
+	case err == nil && maybe && aws.ToInt64(head.ContentLength) == s.Size:
+		return nil
+	case err == nil:
+		return gone
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("%w: %w", storage.ErrVanished, gone)
 	}
-	return &fs.PathError{Op: "publish", Path: s.Name, Err: fs.ErrNotExist}
+	return err
 }
 
 // listParts are the parts that an upload has, with the sum of their sizes.
@@ -158,6 +173,9 @@ func (b *bucket) listParts(ctx context.Context, key, id string) (sent []types.Co
 		}
 		if !aws.ToBool(out.IsTruncated) || out.NextPartNumberMarker == nil || len(out.Parts) == 0 {
 			return sent, size, nil
+		}
+		if aws.ToString(marker) == *out.NextPartNumberMarker {
+			return nil, 0, b.stuck("ListParts")
 		}
 		marker = out.NextPartNumberMarker
 	}
@@ -249,8 +267,13 @@ func (b *bucket) uploads(ctx context.Context, prefix string) (all []upload, err 
 			return nil, err
 		}
 		if in.KeyMarker != nil && *in.KeyMarker == next && aws.ToString(in.UploadIdMarker) == aws.ToString(out.NextUploadIdMarker) {
-			return nil, fmt.Errorf("s3: ListMultipartUploads in bucket %s: the server gives the same page again and again", b.name)
+			return nil, b.stuck("ListMultipartUploads")
 		}
 		in.KeyMarker, in.UploadIdMarker = &next, out.NextUploadIdMarker
 	}
+}
+
+// stuck is the error of a list that would never end.
+func (b *bucket) stuck(op string) error {
+	return fmt.Errorf("s3: %s in bucket %s: the server gives the same page again and again", op, b.name)
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net/http"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
@@ -40,7 +39,7 @@ func (b *bucket) put(ctx context.Context, op, name, key, token string, data *buf
 		})
 	}
 	err := b.putOnce(ctx, key, token, data, true)
-	if status(err) == http.StatusPreconditionFailed {
+	if unmet(err) {
 		return b.mine(ctx, op, name, key, token)
 	}
 	return err
@@ -172,7 +171,7 @@ func (w *writer) complete(can abilities) error {
 		})
 	}
 	_, err := w.b.complete(w.ctx, w.key, w.id, w.completed(), true)
-	if status(err) == http.StatusPreconditionFailed {
+	if unmet(err) {
 		return w.b.mine(w.ctx, "create", w.name, w.key, w.token)
 	}
 	if hasCode(err, "NoSuchUpload") { // by an earlier try, or somebody took the upload away

@@ -199,6 +199,14 @@ func (s *Server) page() int {
 	return 1000
 }
 
+// marker is behind what a page begins.
+func (s *Server) marker(c *call, name string) string {
+	if s.behaviour.SamePage {
+		return ""
+	}
+	return c.query.Get(name)
+}
+
 // encoded is a key as a list shows it.
 func encoded(c *call, key string) string {
 	if c.query.Get("encoding-type") != "url" {
@@ -215,7 +223,7 @@ type listed struct {
 type prefixes struct{ Prefix string }
 
 func (s *Server) listObjects(b *bucket, c *call) *answer {
-	prefix, delimiter, after := c.query.Get("prefix"), c.query.Get("delimiter"), c.query.Get("continuation-token")
+	prefix, delimiter, after := c.query.Get("prefix"), c.query.Get("delimiter"), s.marker(c, "continuation-token")
 	var out struct {
 		XMLName               xml.Name `xml:"ListBucketResult"`
 		EncodingType          string   `xml:",omitempty"`
@@ -269,7 +277,7 @@ func (s *Server) listUploads(b *bucket, c *call) *answer {
 		Upload             []listedUpload
 	}
 	out.EncodingType = c.query.Get("encoding-type")
-	prefix, keyMarker, idMarker := c.query.Get("prefix"), c.query.Get("key-marker"), c.query.Get("upload-id-marker")
+	prefix, keyMarker, idMarker := c.query.Get("prefix"), s.marker(c, "key-marker"), s.marker(c, "upload-id-marker")
 	all := slices.SortedFunc(maps.Values(b.uploads), func(x, y *upload) int { return strings.Compare(x.key+"\x00"+x.id, y.key+"\x00"+y.id) })
 	for _, u := range all {
 		if !strings.HasPrefix(u.key, prefix) || s.behaviour.ExactUploads && u.key != prefix {
@@ -309,7 +317,11 @@ func (s *Server) ofUpload(b *bucket, c *call) *answer {
 	case "ListParts":
 		return s.listParts(u, c)
 	case "CompleteMultipartUpload":
-		return s.complete(b, u, c)
+		a := s.complete(b, u, c)
+		if s.behaviour.LateRefusals {
+			a.status = http.StatusOK
+		}
+		return a
 	}
 	return fail(http.StatusMethodNotAllowed, "MethodNotAllowed", "The specified method is not allowed against this resource.")
 }
@@ -327,7 +339,7 @@ func (s *Server) listParts(u *upload, c *call) *answer {
 		NextPartNumberMarker int
 		Part                 []listedPart
 	}
-	after, _ := strconv.Atoi(c.query.Get("part-number-marker"))
+	after, _ := strconv.Atoi(s.marker(c, "part-number-marker"))
 	for _, n := range slices.Sorted(maps.Keys(u.parts)) {
 		if n <= after {
 			continue

@@ -31,10 +31,14 @@ type Behaviour struct {
 	// CompleteAgain answers a second completion of an upload with success, whatever is
 	// under its key by now.
 	CompleteAgain bool
+	// LateRefusals says in an answer that begins with success what is wrong with a completion.
+	LateRefusals bool
 	// ExactUploads lists uploads of the whole key only, not by its beginning.
 	ExactUploads bool
 	// NoBatchDelete refuses DeleteObjects.
 	NoBatchDelete bool
+	// SamePage gives the first page of a list in place of every other.
+	SamePage bool
 	// PageSize is how much a page of a list holds at most; 0 is 1000.
 	PageSize int
 	// AccessKey is the only one that is let in; empty lets everybody in.
