@@ -165,3 +165,5 @@ func (s *sub) Staged(ctx context.Context, dir string) ([]Staged, error) {
 	}
 	return all, err
 }
+
+func (s *sub) Probe(ctx context.Context) (Capabilities, error) { return Probe(ctx, s.fs) }
