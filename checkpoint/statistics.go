@@ -21,6 +21,7 @@ const (
 	maxStatistics    = 1 << 20   // bytes that are read
 	statisticsBudget = 256 << 10 // bytes for what came before
 	maxFailure       = 1 << 10   // bytes of a failure's reason that are kept
+	leastTask        = 100       // bytes that an entry of a task takes at least
 )
 
 // statistics is the document in `_statistics`.
@@ -70,30 +71,33 @@ func (d *statistics) fit() error {
 		own.Tasks = nil
 	}
 	history := []AttemptStats{own}
-	tasks := make([]int, 1, len(d.History)) // what those of each entry take
 	room := statisticsBudget
 	for _, e := range d.History[1:] {
-		full, fullErr := encodedSize(&e)
 		e.Tasks = nil
 		short, shortErr := encodedSize(&e)
-		if err = errors.Join(err, fullErr, shortErr); short > room || err != nil {
+		if err = errors.Join(err, shortErr); short > room || err != nil {
 			break
 		}
 		room -= short
-		history, tasks = append(history, e), append(tasks, full-short)
+		history = append(history, e)
 	}
 	for i := 1; i < len(history); i++ {
-		if tasks[i] <= room {
-			room -= tasks[i]
-			history[i].Tasks = d.History[i].Tasks
+		tasks := d.History[i].Tasks
+		if len(tasks)*leastTask > room {
+			continue // without encoding what may be tens of thousands
+		}
+		size, sizeErr := encodedSize(tasks)
+		if err = errors.Join(err, sizeErr); size <= room {
+			room -= size
+			history[i].Tasks = tasks
 		}
 	}
 	d.History = history
 	return err
 }
 
-func encodedSize(s *AttemptStats) (int, error) {
-	data, err := json.Marshal(s)
+func encodedSize(v any) (int, error) {
+	data, err := json.Marshal(v)
 	return len(data) + 1, err
 }
 
