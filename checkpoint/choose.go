@@ -186,6 +186,16 @@ func (sv *Survey) Last() string {
 	return ""
 }
 
+// Began is the path of what the current job was begun with, empty for nothing.
+func (sv *Survey) Began() string {
+	for _, g := range sv.Owners.generations() {
+		if o := sv.Owners[g]; o.Job == sv.Job && o.Restored != nil && o.RestoredJob != sv.Job {
+			return o.RestoredPath
+		}
+	}
+	return ""
+}
+
 // byItself goes on with the current job, or from what it left when it was stopped.
 func (s *Store) byItself(ctx context.Context, sv *Survey, req Request) (*Restore, error) {
 	job, goesOn := sv.Job, sv.Job != "" && sv.Ended == nil

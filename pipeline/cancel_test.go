@@ -150,6 +150,50 @@ func TestACancelDoesNotWaitForASinkThatDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// A new job that never came to a checkpoint of its own leaves what it was to begin with.
+func TestACancelOfAJobThatHasNotBegunLeavesWhatItRestored(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := unused("not-begun")
+		w := steered(t, on(name))
+		w.Options.Grace = 10 * time.Second
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		p := running(w)
+		saved, err := w.Options.Control.Stop(t.Context(), pipeline.StopOptions{Savepoint: true, Dir: "mem://" + unused("restored")})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Wait(); err != nil {
+			t.Fatal(err)
+		}
+		faults(t, name, storagetest.Rule{Op: storagetest.OpCreate, Glob: "_metadata"})
+		var opened atomic.Int64
+		out.BeforeOpen = func() error {
+			if opened.Add(1) > 1 {
+				return errors.New("target is down")
+			}
+			return nil
+		}
+		p = running(w)
+		end, err := w.Options.Control.Cancel(t.Context())
+		if err != nil || end.Path != saved.Path {
+			t.Fatalf("the cancel left %+v, want %s, error %v", end, saved.Path, err)
+		}
+		if s, err := p.Wait(); err != nil || s.Outcome != pipeline.Cancelled {
+			t.Errorf("outcome %s, error %v", s.Outcome, err)
+		}
+		faults(t, name)
+		out.BeforeOpen = nil
+		if _, err := w.Run(); !connectors.IsPermanent(err) || !strings.Contains(err.Error(), "-s "+end.Path) {
+			t.Fatalf("the next run: %v", err)
+		}
+		w.Options.From = end.Path
+		feed.End()
+		wantRun(t, w, 0)
+		equal(t, sorted(out.Values()), wantEven(100))
+	})
+}
+
 func TestACancelTakesThePlaceOfAStopThatHangsAndOfARestart(t *testing.T) {
 	for name, fail := range map[string]bool{"stop": false, "restart": true} {
 		t.Run(name, func(t *testing.T) {

@@ -98,15 +98,18 @@ func (r *runner) cancelAnyway(ctx context.Context, failed error) (outcome Outcom
 	return outcome, true
 }
 
-// newest is the path of the job's newest complete checkpoint, empty where there is none
-// or it cannot be looked up.
+// newest is the path of what the job goes on from: its newest complete checkpoint, or
+// what it began with; empty where there is neither, or it cannot be looked up.
 func (r *runner) newest(ctx context.Context) string {
 	survey, err := r.store.Survey(ctx)
 	if err != nil {
 		r.log.Warn("cannot look what the job leaves", "err", err)
 		return ""
 	}
-	return survey.Last()
+	if path := survey.Last(); path != "" {
+		return path
+	}
+	return survey.Began()
 }
 
 // untilAsked is ctx for what comes before the tasks: it ends with errStopped when the
