@@ -213,6 +213,9 @@ func (c *Control) settle(e *ending, t *Taken, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.over = t
+	if e != nil && e.cancel && c.stop != nil {
+		c.stop.result, c.stop.err = nil, nil // the cancel has overtaken its record
+	}
 	if e != nil {
 		e.result, e.err = t, err
 	}
@@ -239,7 +242,11 @@ func (c *Control) savepointDir(dir string) (string, error) {
 		}
 		dir = abs
 	}
-	if _, err := storage.Open(dir); err != nil {
+	_, err := storage.Open(dir)
+	if err == nil {
+		err = c.plan.Spec.Checkpoint.TakesSavepoints(c.plan.Spec.Name, dir)
+	}
+	if err != nil {
 		return "", fmt.Errorf("%w that can be used: %w", ErrNoSavepointDir, err)
 	}
 	return dir, nil

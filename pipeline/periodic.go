@@ -3,24 +3,14 @@ package pipeline
 import (
 	"context"
 	"fmt"
-	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/pipeline/spec"
 )
 
 // periodicRetry is the time until a periodic savepoint that failed is tried again, at most.
 const periodicRetry = 5 * time.Minute
-
-// periodicDir is where savepoints of a pipeline go that nobody asked for: only they
-// are ever removed.
-func periodicDir(dir, pipeline string) string {
-	if strings.Contains(dir, "://") {
-		return strings.TrimRight(dir, "/") + "/periodic/" + pipeline
-	}
-	return filepath.Join(dir, "periodic", pipeline)
-}
 
 // takeSavepoints takes a savepoint each time that the file says, counted from the newest
 // one there is, and removes those beyond as many as it keeps. What fails is tried
@@ -31,7 +21,7 @@ func (a *attempt) takeSavepoints(ctx context.Context) error {
 		<-ctx.Done()
 		return context.Cause(ctx)
 	}
-	dir := periodicDir(s.Dir, a.plan.Spec.Name)
+	dir := spec.PeriodicDir(s.Dir, a.plan.Spec.Name)
 	wait := min(s.Every, periodicRetry)
 	due, err := a.nextSavepoint(ctx, dir, s.Every)
 	for {
@@ -49,9 +39,13 @@ func (a *attempt) takeSavepoints(ctx context.Context) error {
 		_, err = a.savepoint(ctx, dir, func() (*checkpoint.Metadata, error) {
 			return a.coord.Trigger(ctx, checkpoint.Order{Kind: checkpoint.Savepoint})
 		})
-		if err == nil {
-			due = began.Add(s.Every)
-			err = a.pruneSavepoints(ctx, dir, s.Keep)
+		if err != nil {
+			continue
+		}
+		due = began.Add(s.Every)
+		// Taken again at once, savepoints would fill a store that removes none.
+		if err := a.pruneSavepoints(ctx, dir, s.Keep); err != nil && ctx.Err() == nil {
+			a.log.Warn("old periodic savepoints could not be removed, and go after the next one", "dir", dir, "err", err)
 		}
 	}
 }
@@ -62,7 +56,11 @@ func (a *attempt) nextSavepoint(ctx context.Context, dir string, every time.Dura
 	if err != nil || len(found) == 0 {
 		return time.Now().Add(every), err
 	}
-	return found[0].Meta.Completed.Add(every), nil
+	due, latest := found[0].Meta.Completed.Add(every), time.Now().Add(every)
+	if due.After(latest) { // the clock that it was taken by was ahead
+		due = latest
+	}
+	return due, nil
 }
 
 // periodicSavepoints lists those of the pipeline that can be read, the newest first.

@@ -85,3 +85,23 @@ func TestAPeriodicSavepointThatFailsIsTriedAgainAndStopsNothing(t *testing.T) {
 		equal(t, sorted(out.Values()), wantEven(100))
 	})
 }
+
+// A store that removes nothing does not make savepoints come more often, which would fill it.
+func TestPeriodicSavepointsComeInTimeWhereNoneCanBeRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := unused("kept")
+		w := steered(t, strings.Replace(straight, "interval: 100ms", "interval: 1m, savepoints: {dir: \"flaky://"+name+"\", every: 10m, keep: 1}", 1))
+		feed := w.Feed("in", 2)
+		fill(feed, 2, 0, 100)
+		faults(t, name, storagetest.Rule{Op: storagetest.OpRemove})
+		p := running(w)
+		time.Sleep(45 * time.Minute)
+		if n := len(savepointsIn(t, "flaky://"+name+"/periodic/straight")); n != 4 {
+			t.Errorf("%d are there after 45 minutes, want 4", n)
+		}
+		feed.End()
+		if s, err := p.Wait(); err != nil || s.Restarts != 0 {
+			t.Errorf("%d restarts, error %v", s.Restarts, err)
+		}
+	})
+}

@@ -47,13 +47,16 @@ func TestASavepointIsWholeAndThePipelineRunsOn(t *testing.T) {
 
 func TestASavepointNeedsToKnowWhereItGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := steered(t, straight)
+		name := unused("own")
+		w := steered(t, on(name))
 		w.Feed("in", 2)
 		p := running(w)
-		for _, dir := range []string{"", "nowhere://x"} {
+		// The pipeline's own folder has what the pipeline removes.
+		for _, dir := range []string{"", "nowhere://x", "flaky://" + name + "/straight", "flaky://" + name + "/straight/" + w.Options.Control.Status().Job} {
 			_, err := w.Options.Control.Savepoint(t.Context(), dir)
-			if !errors.Is(err, pipeline.ErrNoSavepointDir) {
-				t.Errorf("into %q: %v", dir, err)
+			_, stopErr := w.Options.Control.Stop(t.Context(), pipeline.StopOptions{Savepoint: true, Dir: dir, Drain: true})
+			if !errors.Is(err, pipeline.ErrNoSavepointDir) || !errors.Is(stopErr, pipeline.ErrNoSavepointDir) {
+				t.Errorf("into %q: %v, %v", dir, err, stopErr)
 			}
 		}
 		if s, err := p.Stop(); err != nil || s.Checkpoints != 1 {

@@ -58,7 +58,7 @@ type Checkpoint struct {
 	// Incremental says that checkpoints upload only what changed since the last one.
 	Incremental *bool `key:"incremental" doc:"Whether a checkpoint uploads only what changed since the last one. The backend disk does so by default, memory cannot."`
 
-	Savepoints    Savepoints `key:"savepoints" doc:"Where savepoints go when a command names no folder: an address as for storage, or {dir: ADDRESS}."`
+	Savepoints    Savepoints `key:"savepoints" doc:"Where savepoints go when a command names no folder: an address as for storage, or {dir: ADDRESS, every: TIME, keep: NUMBER}, which takes one each time by itself and keeps the newest."`
 	Claim         bool       `key:"claim" doc:"Whether what a start restores from a path becomes the new job's own, which removes it when it is not needed any more: yes or no."`
 	LocalRecovery string     `key:"local_recovery" doc:"Folder on a local disk for copies of state files, which a restart reads in place of storage where their checksums match; off for none."`
 

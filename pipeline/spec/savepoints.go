@@ -22,6 +22,15 @@ type Savepoints struct {
 // defaultKeep is how many savepoints taken by themselves stay.
 const defaultKeep = 3
 
+// PeriodicDir is where the savepoints of a pipeline go that nobody asked for, of a folder
+// for savepoints: only they are ever removed.
+func PeriodicDir(dir, pipeline string) string {
+	if strings.Contains(dir, "://") {
+		return strings.TrimRight(dir, "/") + "/periodic/" + pipeline
+	}
+	return filepath.Join(dir, "periodic", pipeline)
+}
+
 var savepointKeys = []string{"dir", "every", "keep"}
 
 // UnmarshalConfig reads an address or {dir, every, keep}.
@@ -88,6 +97,13 @@ func (s *Savepoints) dump() any {
 	return o
 }
 
+// TakesSavepoints says why a pipeline cannot have savepoints in dir, nil where it can.
+func (c *Checkpoint) TakesSavepoints(pipeline, dir string) error {
+	other := *c
+	other.Savepoints.Dir = dir
+	return other.placesClash(pipeline)
+}
+
 // placesClash refuses places of which one lies in what belongs to the pipeline in another
 // one, where files are removed that nothing refers to.
 func (c *Checkpoint) placesClash(pipeline string) error {
@@ -125,6 +141,9 @@ func cleanAddress(address string) string {
 	address = strings.TrimPrefix(strings.TrimPrefix(address, "file://localhost"), "file://")
 	if scheme, rest, url := strings.Cut(address, "://"); url {
 		return scheme + "://" + path.Clean(rest)
+	}
+	if abs, err := filepath.Abs(address); err == nil {
+		return abs
 	}
 	return filepath.Clean(address)
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/pipeline/spec"
 )
 
 func (a *app) checkpointListCommand() *cobra.Command {
@@ -73,11 +74,13 @@ func (a *app) listCheckpoints(ctx context.Context, name, savepoints string) erro
 		rows = append(rows, list...)
 	}
 	if savepoints != "" {
-		list, err := listSavepoints(ctx, savepoints, s.Pipeline())
-		if err != nil {
-			return failed(err)
+		for _, dir := range []string{savepoints, spec.PeriodicDir(savepoints, s.Pipeline())} {
+			list, err := listSavepoints(ctx, dir, s.Pipeline())
+			if err != nil {
+				return failed(err)
+			}
+			rows = append(rows, list...)
 		}
-		rows = append(rows, list...)
 	}
 	return a.printAs(rows, func(w *tabwriter.Writer) {
 		if len(rows) == 0 {
