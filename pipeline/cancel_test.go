@@ -234,6 +234,39 @@ func TestACancelTakesThePlaceOfAStopThatHangsAndOfARestart(t *testing.T) {
 	}
 }
 
+// The cancel after one that did not work finishes the commits as the first one would have.
+func TestACancelThatIsAskedForAgainFinishesTheCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := unused("again")
+		w := steered(t, on(name))
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		p := running(w)
+		faults(t, name, storagetest.Rule{Op: storagetest.OpAny, Glob: "ended.json"}, storagetest.Rule{Op: storagetest.OpCreate, Glob: "*ended*"})
+		if _, err := w.Options.Control.Cancel(t.Context()); err == nil {
+			t.Error("the first one says that it worked")
+		}
+		faults(t, name)
+		time.Sleep(time.Minute) // it runs again
+		var tries atomic.Int64
+		out.BeforeCommit = func(connectors.CheckpointID) error {
+			if tries.Add(1) < 12 {
+				return errors.New("target is down")
+			}
+			return nil
+		}
+		go func() { _, _ = w.Options.Control.Checkpoint(t.Context()) }()
+		time.Sleep(time.Second)
+		if _, err := w.Options.Control.Cancel(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if s, err := p.Wait(); err != nil || s.Outcome != pipeline.Cancelled {
+			t.Errorf("outcome %s, error %v", s.Outcome, err)
+		}
+		equal(t, sorted(out.Values()), wantEven(100))
+	})
+}
+
 // A cancel that cannot be recorded is told, and the pipeline goes on.
 func TestACancelThatCannotBeRecordedIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -248,9 +248,13 @@ func (c *Control) runs(a *attempt, restored *Restored) *running {
 // too, unless they have finished and the program is not asked to end.
 func (c *Control) left(run *running, err error, stop <-chan struct{}) {
 	stats := run.a.coord.Stats()
+	phase := Restarting
+	if err == nil || errors.Is(err, errStopped) || errors.Is(err, errOver) {
+		phase = Stopping
+	}
 	c.mu.Lock()
 	c.past, c.run = joinStats(c.past, stats), nil
-	c.setPhase(Restarting)
+	c.setPhase(phase)
 	c.mu.Unlock()
 	done := make(chan struct{})
 	go func() {
@@ -276,6 +280,7 @@ func (c *Control) failed(err error, restarts int) {
 	c.mu.Lock()
 	c.setPhase(Restarting)
 	c.status.Failure, c.status.Restarts = err.Error(), restarts
+	c.over = nil // a record of the end that something else overtook is void by the next start
 	stop := c.stop
 	c.mu.Unlock()
 	if stop != nil && stop.taken && !stop.begun() {

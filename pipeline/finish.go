@@ -84,7 +84,7 @@ func (r *runner) cancelAnyway(ctx context.Context, failed error) (outcome Outcom
 		return Failed, false
 	}
 	if r.generation == 0 || !r.chosen {
-		r.opts.Control.refuse(e, fmt.Errorf("pipeline %s has not come to its first start, so that there is no job to cancel: %w", r.opts.Plan.Spec.Name, failed))
+		r.refuseCancel(e, fmt.Errorf("pipeline %s has not come to its first start, so that there is no job to cancel: %w", r.opts.Plan.Spec.Name, failed))
 		return Failed, false
 	}
 	r.log.Warn("cancelled without finishing commits: what is prepared and not published stays until the next run", "err", failed)
@@ -92,10 +92,17 @@ func (r *runner) cancelAnyway(ctx context.Context, failed error) (outcome Outcom
 	defer cancel()
 	outcome, err := r.cancelJob(ctx, r.store.Job(r.job, r.generation), e, r.newest(ctx))
 	if err != nil {
-		r.opts.Control.refuse(e, errors.Join(err, failed))
+		r.refuseCancel(e, errors.Join(err, failed))
 		return Failed, false
 	}
 	return outcome, true
+}
+
+// refuseCancel tells who asked that it did not work. The next cancel is tried as the
+// first one was, with the commits of the newest checkpoint.
+func (r *runner) refuseCancel(e *ending, err error) {
+	r.settling = false
+	r.opts.Control.refuse(e, err)
 }
 
 // newest is the path of what the job goes on from: its newest complete checkpoint, or

@@ -10,7 +10,7 @@ const (
 	Starting   Phase = "starting"   // nothing flows yet
 	Running    Phase = "running"    //
 	Restarting Phase = "restarting" // it failed, and starts again
-	Stopping   Phase = "stopping"   // a stop or cancel is under way
+	Stopping   Phase = "stopping"   // it is being ended, or its input has ended
 	Ended      Phase = "ended"
 )
 

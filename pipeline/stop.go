@@ -161,7 +161,7 @@ func unsaved(end *Taken, err error) error {
 }
 
 // errNotInTime is why a stop was given up.
-var errNotInTime = errors.New("it was not proven within checkpoint.timeout; it is committed all the same, and the pipeline goes on")
+var errNotInTime = errors.New("its checkpoint was not proven within checkpoint.timeout; once it is complete it is committed all the same")
 
 // lastBarrier takes the checkpoint behind which sources wait.
 func (a *attempt) lastBarrier(ctx context.Context, e *ending) (*checkpoint.Metadata, error) {
