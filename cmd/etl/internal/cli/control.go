@@ -189,10 +189,7 @@ func (a *app) find(ctx context.Context, named string) (*target, error) {
 		t.name, t.file, storage = p.Name, named, p.Checkpoint.Storage
 	}
 	dirs := web.RuntimeDirs(a.settings.RuntimeDir)
-	processes, err := web.Processes(ctx, dirs)
-	if err != nil {
-		return nil, &codeError{code: exitFailed, err: err}
-	}
+	processes, unasked := web.Processes(ctx, dirs)
 	var found *pipeline.Status
 	var others []string
 	for i := range processes {
@@ -208,7 +205,10 @@ func (a *app) find(ctx context.Context, named string) (*target, error) {
 			}
 		}
 	}
-	if found == nil {
+	switch {
+	case found == nil && unasked != nil:
+		return nil, &codeError{code: exitFailed, err: unasked}
+	case found == nil:
 		text := fmt.Sprintf("no process of this user runs pipeline %s; looked in %s", t.name, strings.Join(dirs, " and "))
 		if len(others) > 0 {
 			text += ", where there are " + strings.Join(others, ", ")

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"path/filepath"
+	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline"
@@ -65,11 +67,17 @@ func (a *API) Handler() http.Handler {
 		if err := decode(r, &req); err != nil {
 			return nil, err
 		}
+		if err := whole(req.Dir); err != nil {
+			return nil, err
+		}
 		return taken(c.Savepoint(r.Context(), req.Dir))
 	})
 	a.handle(mux, "POST "+one+"/stop", func(r *http.Request, c *pipeline.Control) (any, error) {
 		var req StopRequest
 		if err := decode(r, &req); err != nil {
+			return nil, err
+		}
+		if err := whole(req.Dir); err != nil {
 			return nil, err
 		}
 		return taken(c.Stop(r.Context(), pipeline.StopOptions{Savepoint: req.Savepoint, Dir: req.Dir, Drain: req.Drain}))
@@ -84,6 +92,15 @@ func (a *API) Handler() http.Handler {
 		refuse(w, &Problem{Status: http.StatusNotFound, Code: CodeUnknown, Detail: "there is nothing at " + r.Method + " " + r.URL.Path})
 	})
 	return mux
+}
+
+// whole refuses a path that begins at the folder of who asks, which this process does
+// not know.
+func whole(dir string) error {
+	if dir == "" || strings.Contains(dir, "://") || filepath.IsAbs(dir) {
+		return nil
+	}
+	return &Problem{Status: http.StatusBadRequest, Code: CodeInvalid, Detail: fmt.Sprintf("dir %q is a relative path: write it from the root, such as /var/lib/etl/savepoints, or as an address of storage", dir)}
 }
 
 // taken makes a nil pointer no answer.

@@ -102,6 +102,8 @@ func TestWhatIsWrongWithARequestIsToldAsAProblem(t *testing.T) {
 		{"GET", "/api/v1/pipelines/other/checkpoints", "", 404, CodeUnknown, "no pipeline"},
 		{"POST", "/api/v1/pipelines/clicks/savepoints", "", 400, CodeInvalid, "no folder for savepoints"},
 		{"POST", "/api/v1/pipelines/clicks/savepoints", `{"dir": "nowhere://x"}`, 400, CodeInvalid, "nowhere"},
+		{"POST", "/api/v1/pipelines/clicks/savepoints", `{"dir": "saved"}`, 400, CodeInvalid, "relative"},
+		{"POST", "/api/v1/pipelines/clicks/stop", `{"savepoint": true, "dir": "../saved"}`, 400, CodeInvalid, "relative"},
 		{"POST", "/api/v1/pipelines/clicks/stop", `{"drian": true}`, 400, CodeInvalid, "drian"},
 		{"POST", "/api/v1/pipelines/clicks/stop", `{"drain": true}{}`, 400, CodeInvalid, "more than one"},
 		{"POST", "/api/v1/pipelines/clicks/stop", `{"dir": "` + strings.Repeat("x", 1<<17) + `"}`, 400, CodeInvalid, "large"},
@@ -225,6 +227,60 @@ func TestWhatDeadProcessesLeaveIsRemoved(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	if err != nil || len(left) != 2 {
 		t.Errorf("%d files are left, want the new socket and what is none: %v", len(left), err)
+	}
+}
+
+// Containers that share a runtime directory do not see each other's processes, whose
+// numbers mean nothing there.
+func TestSocketsThatSomebodyListensOnAreLeftAlone(t *testing.T) {
+	const elsewhere = 1 << 30 // beyond what the system counts to
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	listen := func(pid int) string {
+		ln, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, strconv.Itoa(pid)+".sock"), Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ln.Close() })
+		return ln.Addr().String()
+	}
+	other := listen(elsewhere)
+	ln, err := Listen(t.Context(), []string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = ln.Close()
+	same := listen(os.Getpid())
+	if ln, err := Listen(t.Context(), []string{dir}); err == nil || !strings.Contains(err.Error(), "another container") {
+		t.Errorf("beside one of its own number: %v, %v", ln, err)
+	}
+	for _, path := range []string{other, same} {
+		if _, err := os.Stat(path); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// A directory that anybody can put among the temporary files keeps nobody from the
+// processes in another one.
+func TestADirectoryThatCannotBeUsedHidesNoOther(t *testing.T) {
+	good, bad := filepath.Join(t.TempDir(), "run"), filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(bad, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ln, err := Listen(t.Context(), []string{good})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := Serve(t.Context(), ln, NewAPI().Handler())
+	found, err := Processes(t.Context(), []string{bad, good})
+	if len(found) != 1 || err == nil || !strings.Contains(err.Error(), bad) {
+		t.Errorf("found %v, error %v", found, err)
+	}
+	if err := end(); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -69,12 +69,15 @@ func listenIn(ctx context.Context, dir string) (net.Listener, error) {
 	}
 	if found, err := sockets(dir); err == nil {
 		for _, s := range found {
-			if dead(s.pid) {
+			if dead(s.pid) && deserted(ctx, s.path) {
 				_ = os.Remove(s.path)
 			}
 		}
 	}
-	// One of this process's own number is of a dead one.
+	// One of this process's own number is of a dead one, or of another container.
+	if _, err := os.Lstat(path); err == nil && !deserted(ctx, path) {
+		return nil, errors.New("a process of the same number listens there, in another container: set a runtime_dir of its own for each")
+	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, err
 	}
@@ -130,8 +133,19 @@ func sockets(dir string) ([]socket, error) {
 	return out, nil
 }
 
-// dead reports whether there certainly is no process of that number.
+// dead reports whether there certainly is no process of that number, among those that
+// this one can see.
 func dead(pid int) bool { return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) }
+
+// deserted reports whether nobody listens on a socket any more.
+func deserted(ctx context.Context, path string) bool {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err == nil {
+		_ = conn.Close()
+	}
+	return errors.Is(err, syscall.ECONNREFUSED)
+}
 
 // Process is a process that serves its API, with its pipelines.
 type Process struct {
@@ -145,9 +159,11 @@ const answerWithin = 5 * time.Second
 
 // Processes asks the processes that have sockets in the directories. Those that do
 // not answer are left out; what dead ones left is removed. A socket that may not be
-// used is an error.
+// used is an error, with which those of the other directories are returned: among
+// temporary files anybody can put a directory.
 func Processes(ctx context.Context, dirs []string) ([]Process, error) {
 	var out []Process
+	var faults []error
 	for _, dir := range dirs {
 		found, err := sockets(dir)
 		if errors.Is(err, fs.ErrNotExist) {
@@ -157,7 +173,8 @@ func Processes(ctx context.Context, dirs []string) ([]Process, error) {
 			err = private(dir)
 		}
 		if err != nil {
-			return nil, fmt.Errorf("runtime directory %s: %w", dir, err)
+			faults = append(faults, fmt.Errorf("runtime directory %s: %w", dir, err))
+			continue
 		}
 		for _, s := range found {
 			p := Process{PID: s.pid, Client: NewClient(s.path)}
@@ -168,13 +185,13 @@ func Processes(ctx context.Context, dirs []string) ([]Process, error) {
 			case err == nil:
 				out = append(out, p)
 			case errors.Is(err, fs.ErrPermission):
-				return nil, fmt.Errorf("socket %s: %w", s.path, err)
+				faults = append(faults, fmt.Errorf("socket %s: %w", s.path, err))
 			case errors.Is(err, syscall.ECONNREFUSED) && dead(s.pid):
 				_ = os.Remove(s.path)
 			}
 		}
 	}
-	return out, ctx.Err()
+	return out, errors.Join(append(faults, ctx.Err())...)
 }
 
 // shutDownWithin is how long answers that are under way may take at the end.
