@@ -44,10 +44,11 @@ transforms:
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			allocations(t, tt.steps, "2000")
-			few, many := allocations(t, tt.steps, "20000"), allocations(t, tt.steps, "220000")
-			// 200,000 records more; a few allocations belong to ticks and the garbage collector.
-			if many > few+2000 {
-				t.Errorf("200000 more records cost %d more allocations", many-few)
+			few, many := allocations(t, tt.steps, "10000"), allocations(t, tt.steps, "60000")
+			// 50,000 records more. Batches, ticks and the garbage collector allocate too, the
+			// latter two the more the slower the machine is.
+			if many > few+5000 {
+				t.Errorf("50000 more records cost %d more allocations", many-few)
 			}
 		})
 	}

@@ -60,13 +60,16 @@ func TestWhatWasAskedForIsKeptWhenAGenerationCannotBeTaken(t *testing.T) {
 				feed, out := w.Feed("in", 2), w.Target("out")
 				fill(feed, 2, 0, 100)
 				w.Options.From = "none"
+				running := make(chan struct{}, 10)
+				w.Options.Running = func() { running <- struct{}{} }
 				p := w.Start()
+				<-running
 				time.Sleep(250 * time.Millisecond)
 				faults(t, name, rules...)
 				feed.FailNext(errors.New("connection reset"))
 				time.Sleep(5 * time.Second)
 				faults(t, name)
-				time.Sleep(5 * time.Minute)
+				<-running
 				feed.End()
 				s, err := p.Wait()
 				if err != nil || s.Outcome != pipeline.Finished {
