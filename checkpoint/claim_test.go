@@ -1,6 +1,9 @@
 package checkpoint_test
 
 import (
+	"errors"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -78,6 +81,24 @@ func TestAClaimedSavepointGoesOnceItIsSubsumed(t *testing.T) {
 	}
 	if got := what(t, f, old); got != "1-1 1-2 chk-1 chk-2" {
 		t.Errorf("of the older job are left %s", got)
+	}
+}
+
+// Somebody has put another savepoint into the place of the claimed one meanwhile.
+func TestWhatIsNotWhatWasClaimedStays(t *testing.T) {
+	dir := t.TempDir()
+	s := newStore(t, mem.New(), checkpoint.StoreOptions{Retained: 1})
+	old := start(t, s, "").take(2)
+	path, other := old.saved(t, 2, dir), old.saved(t, 1, dir)
+	p := claim(t, s, path)
+	at, from := filepath.Join(dir, filepath.Base(path)), filepath.Join(dir, filepath.Base(other))
+	if err := errors.Join(os.RemoveAll(at), os.Rename(from, at)); err != nil {
+		t.Fatal(err)
+	}
+	p.take(2)
+	retain(t, p)
+	if got := wantWhole(t, dir); len(got) != 1 || got[0].Meta.Number != 1 {
+		t.Errorf("left are %+v", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package checkpoint_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -9,11 +10,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
 	"github.com/sluice-etl/sluice/checkpoint/checkpointtest"
 	"github.com/sluice-etl/sluice/storage"
 	"github.com/sluice-etl/sluice/storage/local"
+	"github.com/sluice-etl/sluice/storage/storagetest"
 )
 
 // onDisk is a store that checkpoints can be named in by their paths.
@@ -118,11 +121,7 @@ func TestRemovingACheckpoint(t *testing.T) {
 // restoredAndBegun starts a new job from checkpoint 2, whose first checkpoint is a copy of it.
 func restoredAndBegun(checkpoints int) func(*testing.T, storage.FS, *process) {
 	return func(t *testing.T, _ storage.FS, p *process) {
-		q := start(t, p.store, p.path(2))
-		q.kind = checkpoint.Initial
-		q.take(1)
-		q.kind = ""
-		q.take(checkpoints - 1)
+		start(t, p.store, p.path(2)).initial().take(checkpoints - 1)
 	}
 }
 
@@ -143,6 +142,25 @@ func endedWith(n uint64) func(*testing.T, storage.FS, *process) {
 		if err := p.job.End(t.Context(), e); err != nil {
 			t.Fatal(err)
 		}
+	}
+}
+
+// A process that starts between the checks and the removal may restore what goes.
+func TestNothingIsRemovedOnceAProcessHasStarted(t *testing.T) {
+	faulty, address := faultyDir(t)
+	f, err := storage.Open(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, newStore(t, f, checkpoint.StoreOptions{}), "").take(3)
+	before := what(t, f, p)
+	faulty.SetClock(func(ctx context.Context, _ time.Duration) error { return p.store.TakeGeneration(ctx, p.g+1) })
+	faulty.Set(storagetest.Rule{Op: storagetest.OpList, Glob: "chk-1", Nth: 1, Effect: storagetest.Slow})
+	if _, err := checkpoint.Remove(t.Context(), p.path(1), true); !errors.Is(err, checkpoint.ErrStarted) {
+		t.Errorf("got %v", err)
+	}
+	if got := what(t, f, p); got != before {
+		t.Errorf("left are %s, want %s", got, before)
 	}
 }
 

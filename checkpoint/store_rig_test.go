@@ -1,7 +1,6 @@
 package checkpoint_test
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -24,7 +23,6 @@ type process struct {
 	g     uint64
 	next  uint64
 	files []connectors.StateFile // that the next checkpoint refers to besides a new one
-	kind  checkpoint.Kind        // of the next checkpoints; empty for periodic ones
 }
 
 func newStore(t *testing.T, f storage.FS, opts checkpoint.StoreOptions) *checkpoint.Store {
@@ -148,7 +146,7 @@ func (p *process) metadata(ctx context.Context, n uint64) (*checkpoint.Metadata,
 		return nil, err
 	}
 	m := &checkpoint.Metadata{Format: checkpoint.FormatVersion, Pipeline: "orders", Job: p.job.ID(), Generation: p.g, Number: n,
-		Kind: cmp.Or(p.kind, checkpoint.Periodic), Definition: "sha256:00", MaxParallelism: 128}
+		Kind: checkpoint.Periodic, Definition: "sha256:00", MaxParallelism: 128}
 	m.Operators = []checkpoint.Operator{{UID: "op", Kind: "aggregate", Parallelism: 1,
 		Subtasks: []checkpoint.SubtaskState{{State: []byte(fmt.Sprintf(`{"file":%q}`, f.Path)), Files: append([]connectors.StateFile{f}, p.files...)}}}}
 	m.Committables = []connectors.Committable{{Committer: "out", Checkpoint: m.ID()}}
