@@ -132,13 +132,15 @@ func TestUnknownOutcomes(t *testing.T) {
 	effects := map[string]s3test.Effect{"answer lost": s3test.LostAnswer, "never arrived": s3test.ResetBefore, "500": s3test.InternalError, "conflict": s3test.Conflict, "answer cut": s3test.CutAnswer}
 	for what, w := range writes {
 		for how, effect := range effects {
-			for _, again := range []bool{false, true} {
-				if again && w.op != "CompleteMultipartUpload" {
+			for second, behaviour := range map[string]s3test.Behaviour{
+				"is refused": {}, "succeeds": {CompleteAgain: true}, "does not meet its condition": {ConditionFirst: true},
+			} {
+				if second != "is refused" && w.op != "CompleteMultipartUpload" {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s: %s, a second completion succeeds: %v", what, how, again), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s: %s, a second completion %s", what, how, second), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						server, f := open(t, s3test.Behaviour{CompleteAgain: again})
+						server, f := open(t, behaviour)
 						server.Set(s3test.Rule{Op: w.op, Glob: "p/x", Nth: 1, Effect: effect}, s3test.Rule{Op: w.op, Glob: "p/x", Nth: 1, Effect: effect})
 						must(t, w.do(t, f))
 						wantData(t, f, "x", w.data)
@@ -168,6 +170,43 @@ func TestATakenNameIsTakenAlsoUnderFaults(t *testing.T) {
 				if n := server.Uploads("bucket"); n != 1 {
 					t.Fatalf("%d uploads are open, want the staged one", n)
 				}
+			})
+		})
+	}
+}
+
+// What is at a name can change between the answer to a write and the look at whose it is.
+func TestWhoseANameIsIsLookedAtAfterwards(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		server s3test.Behaviour
+		look   int // the one that is slow
+		change func(ctx context.Context, server *s3test.Server, f storage.FS) error
+	}{
+		{"on a server without conditions, another one has replaced it", s3test.Behaviour{PutCondition: s3test.Ignored}, 2,
+			func(_ context.Context, server *s3test.Server, _ storage.FS) error {
+				server.Put("bucket", "p/x", nil)
+				return nil
+			}},
+		{"one that was taken is removed by then", s3test.Behaviour{}, 1,
+			func(ctx context.Context, _ *s3test.Server, f storage.FS) error { return f.Remove(ctx, "x") }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, f := open(t, c.server)
+				if c.look == 1 {
+					write(t, f, "x", []byte("theirs"))
+				}
+				_, err := storage.Probe(t.Context(), f)
+				must(t, err)
+				server.Set(s3test.Rule{Op: "HeadObject", Nth: c.look, Effect: s3test.Slow, Delay: 10 * time.Second})
+				go func() {
+					time.Sleep(5 * time.Second)
+					if err := c.change(t.Context(), server, f); err != nil {
+						t.Error(err)
+					}
+				}()
+				wantIs(t, f.Claim(t.Context(), "x"), fs.ErrExist)
 			})
 		})
 	}
@@ -245,6 +284,26 @@ func TestAListThatNeverEndsIsGivenUp(t *testing.T) {
 		_, err = f.Staged(t.Context(), "")
 		wantSays(t, err, "ListParts", "again and again")
 		wantSays(t, f.Publish(t.Context(), s), "ListParts", "again and again")
+	})
+}
+
+func TestAFileThatCannotBeWrittenLeavesNoUpload(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, f := open(t, s3test.Behaviour{})
+		_, err := storage.Probe(t.Context(), f)
+		must(t, err)
+		server.Set(s3test.Rule{Op: "UploadPart", Nth: 2, Effect: s3test.Denied}, s3test.Rule{Op: "UploadPart", Nth: 2, Effect: s3test.Denied})
+		w, err := f.Stage(t.Context(), "x")
+		must(t, err)
+		if _, err := w.Write(pattern(5<<20 + 1)); err != nil {
+			t.Fatal(err)
+		}
+		_, err = w.Close()
+		wantIs(t, err, fs.ErrPermission)
+		wantIs(t, storage.WriteFile(t.Context(), f, "y", pattern(5<<20+1)), fs.ErrPermission)
+		if n := server.Uploads("bucket"); n != 0 {
+			t.Fatalf("%d uploads are left", n)
+		}
 	})
 }
 

@@ -44,7 +44,7 @@ func New(address string, cfg Config) (*FS, error) {
 
 func open(u *url.URL, by func(bucket string) *client) (*FS, error) {
 	if u.Host == "" || u.Port() != "" {
-		return nil, fmt.Errorf("storage address %s: write s3://bucket/prefix; the server stands in storage.s3.endpoint or AWS_ENDPOINT_URL_S3", u)
+		return nil, fmt.Errorf("storage address s3://%s%s: write s3://bucket/prefix; the server stands in storage.s3.endpoint or AWS_ENDPOINT_URL_S3", u.Host, u.Path)
 	}
 	if err := checkBucket(u.Host); err != nil {
 		return nil, fmt.Errorf("storage address %s: %w", u, err)

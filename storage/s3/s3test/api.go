@@ -303,6 +303,11 @@ func (s *Server) ofUpload(b *bucket, c *call) *answer {
 		if etag, ok := b.finished[c.query.Get("uploadId")]; ok && c.op == "CompleteMultipartUpload" && s.behaviour.CompleteAgain {
 			return completed(etag)
 		}
+		if c.op == "CompleteMultipartUpload" && s.behaviour.ConditionFirst {
+			if a := condition(b, c, s.behaviour.CompleteCondition); a != nil {
+				return a
+			}
+		}
 		return fail(http.StatusNotFound, "NoSuchUpload", "The specified upload does not exist.")
 	}
 	switch c.op {

@@ -31,6 +31,8 @@ type Behaviour struct {
 	// CompleteAgain answers a second completion of an upload with success, whatever is
 	// under its key by now.
 	CompleteAgain bool
+	// ConditionFirst looks at the condition of a completion before it looks for the upload.
+	ConditionFirst bool
 	// LateRefusals says in an answer that begins with success what is wrong with a completion.
 	LateRefusals bool
 	// ExactUploads lists uploads of the whole key only, not by its beginning.
