@@ -201,7 +201,7 @@ func TestWhoseANameIsIsLookedAtAfterwards(t *testing.T) {
 				must(t, err)
 				server.Set(s3test.Rule{Op: "HeadObject", Nth: c.look, Effect: s3test.Slow, Delay: 10 * time.Second})
 				go func() {
-					time.Sleep(5 * time.Second)
+					<-time.After(5 * time.Second)
 					if err := c.change(t.Context(), server, f); err != nil {
 						t.Error(err)
 					}
@@ -246,7 +246,7 @@ func TestAnUploadThatGoesWhileItIsPublishedIsNotPublished(t *testing.T) {
 			s3test.Rule{Op: "CompleteMultipartUpload", Nth: 1, Effect: s3test.Slow, Delay: time.Minute},
 		)
 		go func() {
-			time.Sleep(30 * time.Second)
+			<-time.After(30 * time.Second)
 			if err := f.Discard(t.Context(), s); err != nil {
 				t.Error(err)
 			}
