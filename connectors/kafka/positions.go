@@ -2,11 +2,13 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync/atomic"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -52,7 +54,11 @@ func (s *source) CheckPositions(ctx context.Context, splits []connectors.Split) 
 		return nil, err
 	}
 	for name := range names {
-		if t, there := topics[name]; !there || t.Err != nil {
+		t, there := topics[name]
+		if there && t.Err != nil && !errors.Is(t.Err, kerr.UnknownTopicOrPartition) {
+			return nil, s.conn.explain(s.dials, "look up topic "+name, t.Err)
+		}
+		if !there || t.Err != nil {
 			delete(names, name)
 		}
 	}
@@ -62,6 +68,9 @@ func (s *source) CheckPositions(ctx context.Context, splits []connectors.Split) 
 	}
 	out := make([]connectors.Availability, len(splits))
 	for i, sp := range splits {
+		if err := ranges.fault(sp); err != nil {
+			return nil, s.conn.explain(s.dials, "list the offsets of "+sp.ID, err)
+		}
 		out[i] = s.check(sp, topics, ranges)
 	}
 	return out, nil
@@ -70,6 +79,18 @@ func (s *source) CheckPositions(ctx context.Context, splits []connectors.Split) 
 // offsetRanges are the offsets of partitions: where they begin and end, and up to
 // where records can be read.
 type offsetRanges struct{ starts, ends, readable kadm.ListedOffsets }
+
+// fault is why the offsets of a split are not known, such as a partition without a
+// leader; nil where they are, or where there is no such partition.
+func (r *offsetRanges) fault(sp connectors.Split) error {
+	topic, partition, _ := parseSplitID(sp.ID)
+	for _, of := range []kadm.ListedOffsets{r.starts, r.ends, r.readable} {
+		if o, ok := of.Lookup(topic, partition); ok && o.Err != nil && !errors.Is(o.Err, kerr.UnknownTopicOrPartition) {
+			return o.Err
+		}
+	}
+	return nil
+}
 
 func (s *source) ranges(ctx context.Context, adm *kadm.Client, topics []string) (r offsetRanges, err error) {
 	if len(topics) == 0 {

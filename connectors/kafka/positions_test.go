@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -90,5 +92,31 @@ func changesCounted(t *testing.T, brokers []string) {
 	}
 	if got := s.Counts(); !maps.Equal(got, want) {
 		t.Errorf("counts %v, want %v", got, want)
+	}
+}
+
+func TestAPartitionThatDoesNotAnswerIsNotTakenForGone(t *testing.T) {
+	c, brokers := fake(t)
+	in := topic(t, brokers, 1, nil)
+	s := newTestSource(t, brokers, nil, in)
+	splits := splitsOf(t, s, nil)
+	c.ControlKey(int16(kmsg.ListOffsets), func(kreq kmsg.Request) (kmsg.Response, error, bool) {
+		c.KeepControl()
+		req := kreq.(*kmsg.ListOffsetsRequest)
+		resp := req.ResponseKind().(*kmsg.ListOffsetsResponse)
+		for _, rt := range req.Topics {
+			st := kmsg.NewListOffsetsResponseTopic()
+			st.Topic = rt.Topic
+			for _, rp := range rt.Partitions {
+				sp := kmsg.NewListOffsetsResponseTopicPartition()
+				sp.Partition, sp.ErrorCode = rp.Partition, kerr.TopicAuthorizationFailed.Code
+				st.Partitions = append(st.Partitions, sp)
+			}
+			resp.Topics = append(resp.Topics, st)
+		}
+		return resp, nil, true
+	})
+	if got, err := s.CheckPositions(testContext(t), splits); err == nil {
+		t.Errorf("positions %+v of a partition whose offsets the broker does not tell", got)
 	}
 }
