@@ -161,6 +161,16 @@ func (l *ledger) check() *check {
 	return c
 }
 
+// blank is a check of the same ledger that has taken nothing.
+func (c *check) blank() *check {
+	b := &check{}
+	for p := range c.have {
+		b.have[p] = make([]bool, len(c.have[p]))
+		b.last[p] = -1
+	}
+	return b
+}
+
 // take notes one record that came out at a place, where seen is what the pipeline made of it.
 func (c *check) take(p, n, seen int, place string) {
 	switch {

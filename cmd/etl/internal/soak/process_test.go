@@ -94,6 +94,24 @@ func (j *job) start(t *testing.T, args ...string) *process {
 
 func (p *process) signal(s syscall.Signal) { _ = p.cmd.Process.Signal(s) }
 
+// pause stops the process with SIGSTOP, and returns once none of its threads does
+// anything any more.
+func (p *process) pause() {
+	p.t.Helper()
+	p.signal(syscall.SIGSTOP)
+	p.until(patience, "it stood still", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", p.cmd.Process.Pid))
+		for _, name := range threads {
+			text, readErr := os.ReadFile(name)
+			_, state, _ := bytes.Cut(text, []byte(") "))
+			if readErr != nil || !bytes.HasPrefix(state, []byte("T")) {
+				return false
+			}
+		}
+		return err == nil && len(threads) > 0
+	})
+}
+
 // killAfter lets the process run for a while and kills it with SIGKILL. It
 // reports whether it was still alive then.
 func (p *process) killAfter(d time.Duration) bool {

@@ -53,12 +53,25 @@ func (c *check) takeLines(r io.Reader, place string) error {
 }
 
 // readTopic reads a topic with the console consumer of Kafka's own
-// distribution, committed records only.
+// distribution, committed records only. The consumer ends when nothing has come for a
+// while: where that was not enough for all to come, it is given longer.
 func (c *check) readTopic(t *testing.T, topic string) {
+	t.Helper()
+	for idle := 5 * time.Second; ; idle *= 2 {
+		again := c.blank()
+		again.readTopicOnce(t, topic, idle)
+		if again.lost() == 0 || idle > 30*time.Second {
+			*c = *again
+			return
+		}
+	}
+}
+
+func (c *check) readTopicOnce(t *testing.T, topic string, idle time.Duration) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), kafkaScript, "tool", "org.apache.kafka.tools.consumer.ConsoleConsumer",
 		"--bootstrap-server", strings.Join(brokers(t), ","), "--topic", topic, "--from-beginning",
-		"--isolation-level", "read_committed", "--timeout-ms", "5000",
+		"--isolation-level", "read_committed", "--timeout-ms", strconv.FormatInt(idle.Milliseconds(), 10),
 		"--formatter-property", "print.partition=true", "--formatter-property", "print.offset=true")
 	var errs bytes.Buffer
 	cmd.Stderr = &errs

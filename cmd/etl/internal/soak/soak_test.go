@@ -235,7 +235,7 @@ func TestNewerProcessTakesOver(t *testing.T) {
 			older := j.start(t)
 			older.until(patience, "it wrote something", func() bool { return w.count.Load() > 0 })
 			if stopped {
-				older.signal(syscall.SIGSTOP)
+				older.pause()
 			}
 			newer := j.start(t)
 			if stopped {
@@ -257,7 +257,7 @@ func TestOlderProcessCommitsNothingAfterARestartFromAnOlderCheckpoint(t *testing
 	stop := j.ledger.feed(t, 5000, 1<<30)
 	older := j.start(t)
 	older.until(patience, "it wrote something", func() bool { return w.count.Load() > 5000 })
-	older.signal(syscall.SIGSTOP)
+	older.pause()
 	newer := j.start(t, "-s", j.oldestCheckpoint(t))
 	before := w.count.Load()
 	newer.until(patience, "it wrote something", func() bool { return w.count.Load() > before+2000 })

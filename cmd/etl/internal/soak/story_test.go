@@ -229,12 +229,20 @@ func (w *words) positions(at map[string]int64) {
 // each word the counts rise, and end right.
 func (w *words) verify() {
 	w.t.Helper()
-	last := map[string]int{}
-	for _, row := range readCounts(w.t, w.counts, "word") {
-		if row.n <= last[row.key] {
-			w.t.Errorf("%s has the count %d after %d", row.key, row.n, last[row.key])
+	var last map[string]int
+	var faults []string
+	readCounts(w.t, w.counts, "word", func(rows []countRow) bool {
+		last, faults = map[string]int{}, nil
+		for _, row := range rows {
+			if row.n <= last[row.key] {
+				faults = append(faults, fmt.Sprintf("%s has the count %d after %d", row.key, row.n, last[row.key]))
+			}
+			last[row.key] = row.n
 		}
-		last[row.key] = row.n
+		return maps.Equal(last, w.truth())
+	})
+	if len(faults) > 0 {
+		w.t.Error(faults)
 	}
 	w.same(last, w.truth())
 }

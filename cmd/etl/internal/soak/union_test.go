@@ -45,10 +45,14 @@ func TestSoakTwoInputsOverRandomKills(t *testing.T) {
 					}
 				}
 				j.start(t).wait(2*patience+2*meanLife*unionKills, 0)
-				got := map[string]int{}
-				for _, row := range readCounts(t, counts, "k") {
-					got[row.key] = row.n
-				}
+				var got map[string]int
+				readCounts(t, counts, "k", func(rows []countRow) bool {
+					got = map[string]int{}
+					for _, row := range rows {
+						got[row.key] = row.n
+					}
+					return len(got) == len(want) && !short(got, want)
+				})
 				twice := 0
 				for k, n := range want {
 					if got[k] < n {
@@ -65,6 +69,16 @@ func TestSoakTwoInputsOverRandomKills(t *testing.T) {
 	}
 }
 
+// short reports whether something is counted less often than it is there.
+func short(got, want map[string]int) bool {
+	for k, n := range want {
+		if got[k] < n {
+			return true
+		}
+	}
+	return false
+}
+
 // countRow is a row of a topic of counts.
 type countRow struct {
 	key string
@@ -72,12 +86,22 @@ type countRow struct {
 }
 
 // readCounts reads a topic of counts with the console consumer of Kafka's own
-// distribution, committed records only, in order within a partition.
-func readCounts(t *testing.T, topic, key string) (rows []countRow) {
+// distribution, committed records only, in order within a partition. The consumer ends
+// when nothing has come for a while: where that is not enough, it is given longer.
+func readCounts(t *testing.T, topic, key string, enough func(rows []countRow) bool) {
+	t.Helper()
+	for idle := 5 * time.Second; ; idle *= 2 {
+		if enough(readCountsOnce(t, topic, key, idle)) || idle > 30*time.Second {
+			return
+		}
+	}
+}
+
+func readCountsOnce(t *testing.T, topic, key string, idle time.Duration) (rows []countRow) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), kafkaScript, "tool", "org.apache.kafka.tools.consumer.ConsoleConsumer",
 		"--bootstrap-server", strings.Join(brokers(t), ","), "--topic", topic, "--from-beginning",
-		"--isolation-level", "read_committed", "--timeout-ms", "5000")
+		"--isolation-level", "read_committed", "--timeout-ms", strconv.FormatInt(idle.Milliseconds(), 10))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	// Its exit code tells of the time-out that ends every reading.
