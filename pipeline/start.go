@@ -16,15 +16,16 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 	cfg := r.coordinatorConfig(a, restore)
 	cfg.Past = r.past(ctx, restore, job)
 	a.coord = checkpoint.NewCoordinator(cfg, job, a, r.log)
-	from := restoredState{meta: restore.Meta, files: restore.Files, reuse: !restore.NewJob}
+	from, newest := restoredState{meta: restore.Meta, files: restore.Files, reuse: !restore.NewJob}, restore.Path
 	if restore.NewJob || a.readsNew(restore.Meta) {
 		m, err := r.firstCheckpoint(ctx, a, restore, job)
 		if err != nil {
 			return Failed, err
 		}
 		// What a new job goes on from is its own copy by now.
-		from = restoredState{meta: m, files: job.Files(m.Number), reuse: true}
+		from, newest = restoredState{meta: m, files: job.Files(m.Number), reuse: true}, job.Path(m.Number)
 	}
+	r.opts.Control.proven(newest)
 	if err := r.loadState(ctx, a, from); err != nil {
 		return Failed, err
 	}

@@ -1,8 +1,8 @@
 package web
 
 import (
-	"path"
 	"strconv"
+	"strings"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -75,8 +75,8 @@ func collectCheckpoints(out chan<- prometheus.Metric, name string, c *pipeline.C
 	metric(descLastFullSize, prometheus.GaugeValue, float64(last.Size))
 	metric(descLastCompleted, prometheus.GaugeValue, float64(last.ID.Number))
 	metric(descLastTime, prometheus.GaugeValue, seconds(last.Triggered.Add(last.Duration).UnixMilli()))
-	if status.Last != "" {
-		metric(descLastPath, prometheus.GaugeValue, 1, path.Dir(status.Last))
+	if i := strings.LastIndexByte(status.Last, '/'); i >= 0 {
+		metric(descLastPath, prometheus.GaugeValue, 1, status.Last[:i])
 	}
 	for i := range last.Tasks {
 		t := &last.Tasks[i]

@@ -61,6 +61,7 @@ sink: {blackhole: {}}
 		`etl_failed_checkpoints_total{pipeline="clicks"} 0`,
 		`etl_in_progress_checkpoints{pipeline="clicks"} 0`,
 		`etl_last_completed_checkpoint_id{pipeline="clicks"} 1`,
+		`etl_last_checkpoint_external_path{path="mem://clicks-unstored-`,
 		`etl_last_checkpoint_duration_seconds{pipeline="clicks"}`,
 		`etl_last_checkpoint_completed_timestamp_seconds{pipeline="clicks"}`,
 		`etl_last_checkpoint_size_bytes{pipeline="clicks"}`,
