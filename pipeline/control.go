@@ -149,6 +149,9 @@ func (c *Control) beside(ctx context.Context, what string, f func(context.Contex
 		defer func() { answers <- got }()
 		defer recoverTo(&got.err)
 		got.taken, got.err = f(working, run)
+		if cause := context.Cause(working); got.err != nil && cause != nil && !errors.Is(got.err, cause) {
+			got.err = fmt.Errorf("%w: %w", cause, got.err) // a store says no more than that it was called off
+		}
 	}()
 	name := run.a.plan.Spec.Name
 	select {

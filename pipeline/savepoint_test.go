@@ -117,6 +117,43 @@ func TestASavepointThatFailsLeavesNothingAndThePipelineRunsOn(t *testing.T) {
 	}
 }
 
+// A copy that takes long keeps neither a pipeline that failed from starting again, nor one
+// that has read its input and is asked to end.
+func TestASavepointThatTakesLongHoldsNothingUp(t *testing.T) {
+	for name, end := range map[string]func(feed *pipelinetest.Feed, p *pipelinetest.Process){
+		"failure": func(feed *pipelinetest.Feed, _ *pipelinetest.Process) {
+			feed.FailNext(errors.New("connection reset"))
+			time.Sleep(time.Minute)
+			feed.End()
+		},
+		"end": func(feed *pipelinetest.Feed, p *pipelinetest.Process) {
+			feed.End()
+			time.Sleep(time.Minute)
+			_, _ = p.Stop()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := steered(t, at(2, counting))
+				feed, slow := w.Feed("in", 4), unused("slow")
+				clicks(feed, 4, 0, 1000)
+				p := running(w)
+				faults(t, slow, storagetest.Rule{Op: storagetest.OpCreate, Effect: storagetest.Slow, Delay: 100 * time.Hour})
+				began, refused := time.Now(), make(chan error, 1)
+				go func() { refused <- second(w.Options.Control.Savepoint(t.Context(), "flaky://"+slow)) }()
+				time.Sleep(time.Second)
+				end(feed, p)
+				if err := <-refused; err == nil || !strings.Contains(err.Error(), "have ended") {
+					t.Errorf("the savepoint says: %v", err)
+				}
+				if s, err := p.Wait(); err != nil || s.Outcome != pipeline.Finished || time.Since(began) > 10*time.Minute {
+					t.Errorf("outcome %s after %s, error %v", s.Outcome, time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
 // What a savepoint is copied from stays while that takes, however many checkpoints
 // come meanwhile.
 func TestASavepointThatTakesLongIsNotOvertakenByRetention(t *testing.T) {

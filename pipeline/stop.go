@@ -206,19 +206,10 @@ func (a *attempt) stopFailed(ctx, alive context.Context, e *ending, err error) e
 	case !e.order.withdraw():
 		return unlessFinal(err)
 	}
-	a.wakeSources()
-	a.coord.Resume()
+	a.coord.Resume() // sources find out at their next tick
 	a.log.Warn("the pipeline could not be stopped and goes on", "err", err)
 	a.opts.Control.refuse(e, fmt.Errorf("the stop of pipeline %s failed, and it goes on: %w", a.plan.Spec.Name, err))
 	return nil
-}
-
-func (a *attempt) wakeSources() {
-	for _, t := range a.tasks {
-		if t.reader != nil {
-			t.interrupt()
-		}
-	}
 }
 
 // endTries is how often it is tried to record the end of a job. After that the

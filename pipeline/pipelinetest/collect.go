@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -34,6 +35,8 @@ type Target struct {
 	Refuse func(value string) string
 	// Blind makes the target keep no witness, as a folder of files does.
 	Blind bool
+	// Rolled tells whether the newest barrier asked to leave nothing unpublished.
+	Rolled atomic.Bool
 }
 
 // Row is one row that a sink was given.
@@ -233,6 +236,7 @@ func (w *collectWriter) Close() error                          { return nil }
 func (w *collectWriter) Barrier(_ context.Context, b connectors.Barrier) (connectors.Prepare, error) {
 	rows := w.rows
 	w.rows = nil
+	w.sink.target.Rolled.Store(b.Roll)
 	return func(ctx context.Context, _ connectors.CheckpointFiles) (connectors.Prepared, error) {
 		if d := time.Duration(w.sink.config.PrepareMS) * time.Millisecond; d > 0 {
 			select {
