@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/pipelinetest"
 	"github.com/sluice-etl/sluice/storage"
@@ -101,5 +103,35 @@ func TestAStartFromNoneIsNotForgottenWhenItsFirstTryFails(t *testing.T) {
 			t.Fatalf("%d read, error %v", s.Counts.Read, err)
 		}
 		equal(t, sorted(out.Values()), sorted(append(wantEven(100), wantEven(100)...)))
+	})
+}
+
+func TestAFailureAfterANewerProcessTookOverIsNotForAPerson(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := unused("superseded")
+		w := pipelinetest.New(t, on(name))
+		feed := w.Feed("in", 2)
+		fill(feed, 2, 0, 100)
+		w.Target("out")
+		running := make(chan struct{}, 10)
+		w.Options.Running = func() { running <- struct{}{} }
+		p := w.Start()
+		<-running
+		f, err := storage.Open("flaky://" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		owners, err := f.List(t.Context(), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(owners, func(i storage.Info) bool { return strings.HasSuffix(i.Name, "/owner-1") })
+		if err := f.Claim(t.Context(), strings.TrimSuffix(owners[at].Name, "1")+"2"); err != nil {
+			t.Fatal(err)
+		}
+		feed.FailNext(connectors.Permanent(errors.New("the topic is gone")))
+		if _, err := p.Wait(); !errors.Is(err, connectors.ErrFenced) {
+			t.Errorf("error %v, want that a newer process took over", err)
+		}
 	})
 }

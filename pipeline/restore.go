@@ -231,3 +231,22 @@ func (r *runner) unlessFenced(ctx context.Context, err error) error {
 	return fmt.Errorf("the sink says that it is fenced, but no newer process has taken the pipeline over here: "+
 		"is a pipeline of the same name or prefix at work elsewhere? %s", err.Error())
 }
+
+// ownerPatience bounds the look for a newer owner at the end of a run.
+const ownerPatience = 10 * time.Second
+
+// unlessSuperseded is a failure that a person would have to mend, or the fencing error
+// where a newer process has the pipeline: what failed then is no concern of it.
+func (r *runner) unlessSuperseded(ctx context.Context, err error) error {
+	if r.generation == 0 {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, ownerPatience)
+	defer cancel()
+	owner := r.store.CheckOwner(ctx, r.generation)
+	if !errors.Is(owner, connectors.ErrFenced) {
+		return err
+	}
+	r.log.Warn("the pipeline failed, and a newer process has it", "err", err)
+	return owner
+}

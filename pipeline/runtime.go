@@ -209,7 +209,7 @@ func (r *runner) loop(ctx context.Context) (Outcome, error) {
 			return over, nil
 		}
 		if connectors.IsPermanent(err) {
-			return Failed, err
+			return Failed, r.unlessSuperseded(ctx, err)
 		}
 		if r.opts.stopping() {
 			r.log.Warn("stopped while it had failed: the next start goes on from the last checkpoint", "err", err)
