@@ -95,8 +95,11 @@ func (a *API) Handler() http.Handler {
 }
 
 // whole refuses a path that begins at the folder of who asks, which this process does
-// not know.
+// not know, and its own memory, which ends with it.
 func whole(dir string) error {
+	if strings.HasPrefix(dir, "mem://") {
+		return &Problem{Status: http.StatusBadRequest, Code: CodeInvalid, Detail: fmt.Sprintf("dir %q is memory of the process, which ends with it: write an address that outlives it, such as file:///var/lib/etl/savepoints", dir)}
+	}
 	if dir == "" || strings.Contains(dir, "://") || filepath.IsAbs(dir) {
 		return nil
 	}

@@ -103,6 +103,7 @@ func TestWhatIsWrongWithARequestIsToldAsAProblem(t *testing.T) {
 		{"POST", "/api/v1/pipelines/clicks/savepoints", "", 400, CodeInvalid, "no folder for savepoints"},
 		{"POST", "/api/v1/pipelines/clicks/savepoints", `{"dir": "nowhere://x"}`, 400, CodeInvalid, "nowhere"},
 		{"POST", "/api/v1/pipelines/clicks/savepoints", `{"dir": "saved"}`, 400, CodeInvalid, "relative"},
+		{"POST", "/api/v1/pipelines/clicks/savepoints", `{"dir": "mem://saved"}`, 400, CodeInvalid, "ends with it"},
 		{"POST", "/api/v1/pipelines/clicks/stop", `{"savepoint": true, "dir": "../saved"}`, 400, CodeInvalid, "relative"},
 		{"POST", "/api/v1/pipelines/clicks/stop", `{"drian": true}`, 400, CodeInvalid, "drian"},
 		{"POST", "/api/v1/pipelines/clicks/stop", `{"drain": true}{}`, 400, CodeInvalid, "more than one"},
