@@ -69,13 +69,18 @@ func (s *Store) checkByHand(sv *Survey, c *candidate, from string) error {
 	return nil
 }
 
+const whereCheckpointsAre = "; a path leads to the folder of a checkpoint, such as STORAGE/PIPELINE/JOB/chk-12: etl checkpoint list shows them"
+
 // noMetadata says what is there instead.
 func noMetadata(ctx context.Context, at place, what string, err error) error {
 	hint := ""
 	if dirs, listErr := at.fs.Dirs(ctx, at.dir); listErr == nil {
 		var inside []string
+		for _, n := range chkNumbers(dirs) {
+			inside = append(inside, chkName(n))
+		}
 		for _, d := range dirs {
-			if _, ok := parseChk(d); ok || strings.HasPrefix(d, "savepoint-") {
+			if strings.HasPrefix(d, "savepoint-") {
 				inside = append(inside, d)
 			}
 		}
@@ -84,7 +89,7 @@ func noMetadata(ctx context.Context, at place, what string, err error) error {
 		}
 	}
 	if hint == "" {
-		hint = "; a path leads to the folder of a checkpoint, such as STORAGE/PIPELINE/JOB/chk-12: etl checkpoint list shows them"
+		hint = whereCheckpointsAre
 	}
 	return connectors.Permanent(&noCheckpointError{text: what + ": there is no checkpoint" + hint, err: err})
 }
@@ -156,6 +161,9 @@ func outside(u *url.URL) (place, error) {
 	up := *u
 	up.Path = path.Dir(u.Path)
 	dir := path.Base(u.Path)
+	if dir == "." || dir == "/" {
+		return place{}, errors.New("this is the root of a store and no checkpoint" + whereCheckpointsAre)
+	}
 	if err := storage.CheckName(dir); err != nil {
 		return place{}, err
 	}
