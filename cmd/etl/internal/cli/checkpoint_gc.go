@@ -95,7 +95,19 @@ func (a *app) collectGarbage(ctx context.Context, name string, f gcFlags) error 
 	if f.remove {
 		err = a.removeGarbage(ctx, s, g, &r)
 	}
-	if printErr := a.printAs(r, func(w *tabwriter.Writer) { r.write(w) }); printErr != nil {
+	empty := false
+	if len(r.Items) == 0 && len(r.Kept) == 0 && err == nil {
+		jobs, listErr := s.List(ctx)
+		empty = listErr == nil && len(jobs) == 0
+	}
+	printErr := a.printAs(r, func(w *tabwriter.Writer) {
+		if empty {
+			_, _ = fmt.Fprintf(w, "nothing to remove: nothing is kept there for the pipeline that %s names\n", name)
+			return
+		}
+		r.write(w)
+	})
+	if printErr != nil {
 		return printErr
 	}
 	if err != nil {
