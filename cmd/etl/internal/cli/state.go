@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -164,7 +165,9 @@ func (r *stateReader) entries(ctx context.Context, o *checkpoint.Opened, op *che
 	enc := json.NewEncoder(r.out)
 	enc.SetEscapeHTML(false)
 	n := 0
+	tables := map[string]bool{}
 	err := reading.Each(ctx, func(e *pipeline.StateEntry) error {
+		tables[e.Table] = true
 		if r.table != "" && e.Table != r.table {
 			return nil
 		}
@@ -183,7 +186,21 @@ func (r *stateReader) entries(ctx context.Context, o *checkpoint.Opened, op *che
 	if err != nil && !errors.Is(err, errEnough) {
 		return &codeError{code: exitFailed, err: fmt.Errorf("%s: %w", o.Path, err)}
 	}
+	if n == 0 {
+		_, _ = fmt.Fprintln(r.err, r.nothing(op.UID, slices.Sorted(maps.Keys(tables))))
+	}
 	return nil
+}
+
+// nothing says why no entry was printed.
+func (r *stateReader) nothing(uid string, tables []string) string {
+	switch {
+	case len(tables) == 0:
+		return fmt.Sprintf("operator %s has no entries", uid)
+	case r.table != "" && !slices.Contains(tables, r.table):
+		return fmt.Sprintf("operator %s has no entries in table %s; it has some in %s", uid, r.table, strings.Join(tables, ", "))
+	}
+	return fmt.Sprintf("no entry of operator %s has such a key", uid)
 }
 
 // printedEntry is an entry as it is printed. At most one of the spans is there; the
