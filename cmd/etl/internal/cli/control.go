@@ -57,7 +57,12 @@ and the exit code is 1. To end a process so that the next run goes on with the s
 		Example: `  etl stop orders --savepoint
   etl stop orders.yaml --savepoint=file:///var/lib/etl/savepoints
   etl stop orders --drain`,
-		Args: cobra.ExactArgs(1),
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) == 2 && c.Flags().Changed("savepoint") {
+				return fmt.Errorf("the folder of the savepoint comes after an equals sign: --savepoint=%s", args[1])
+			}
+			return cobra.ExactArgs(1)(c, args)
+		},
 		RunE: func(c *cobra.Command, args []string) error {
 			req := web.StopRequest{Savepoint: c.Flags().Changed("savepoint"), Drain: drain}
 			if req.Savepoint && dir != defaultFolder {
@@ -66,9 +71,13 @@ and the exit code is 1. To end a process so that the next run goes on with the s
 					return err
 				}
 			}
+			done := "stopped; etl run goes on from it"
+			if drain {
+				done = "stopped and drained; etl run goes on from it only with --allow-drained"
+			}
 			return a.steer(c.Context(), args[0], timeout, func(ctx context.Context, p *target) error {
 				t, err := p.client.Stop(ctx, p.name, req)
-				return a.printTaken(p, "stopped; etl run goes on from it", t, err)
+				return a.printTaken(p, done, t, err)
 			})
 		},
 	}
