@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/pipeline"
+	"github.com/sluice-etl/sluice/storage/storagetest"
 )
 
 func TestAPipelineThatIsRestartingIsStoppedWithItsNewestCheckpoint(t *testing.T) {
@@ -135,5 +136,32 @@ func TestSinksLeaveNothingUnpublishedBehindAStop(t *testing.T) {
 		if s, err := p.Wait(); err != nil || s.Outcome != pipeline.Stopped {
 			t.Errorf("outcome %s, error %v", s.Outcome, err)
 		}
+	})
+}
+
+// A stop cuts the wait for a restart short once, and not each time that the start fails.
+func TestAStopMakesAPipelineThatCannotStartTryOnceMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := unused("hurry")
+		w := steered(t, strings.Replace(on(name), "interval: 100ms", "interval: 1h, timeout: 10s", 1)+"restart: {fixed: {attempts: 20, delay: 1h}}\n")
+		feed, out := w.Feed("in", 2), w.Target("out")
+		fill(feed, 2, 0, 100)
+		p := running(w)
+		faults(t, name, storagetest.Rule{Op: storagetest.OpClaim, Glob: "owner-*"})
+		feed.FailNext(errors.New("connection reset"))
+		time.Sleep(time.Minute)
+		before := w.Options.Control.Status().Restarts
+		if _, err := w.Options.Control.Stop(t.Context(), pipeline.StopOptions{}); err == nil {
+			t.Error("the stop says that it worked")
+		}
+		if after := w.Options.Control.Status().Restarts; after != before+1 {
+			t.Errorf("it tried %d times to start for it, want once", after-before)
+		}
+		faults(t, name)
+		feed.End()
+		if s, err := p.Wait(); err != nil || s.Outcome != pipeline.Finished {
+			t.Errorf("outcome %s, error %v", s.Outcome, err)
+		}
+		equal(t, sorted(out.Values()), wantEven(100))
 	})
 }
