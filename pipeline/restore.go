@@ -196,13 +196,21 @@ const (
 	persistMost  = 5 * time.Second
 )
 
+// persistSlow is after which time a single try is told of, as some stores and clients
+// try for a minute before they say why.
+const persistSlow = 5 * time.Second
+
 // persist repeats a step of a start that needs another system until it works or
 // cannot: a broker that is down is waited for, whatever the restart strategy, and
 // found soon after it is back.
 func (r *runner) persist(ctx context.Context, what string, step func() error) error {
 	wait := persistFirst
 	for try := 1; ; try++ {
+		slow := time.AfterFunc(persistSlow, func() {
+			r.log.Warn("a step of the start takes long: what it needs does not answer", "step", what)
+		})
 		err := step()
+		slow.Stop()
 		if err == nil || connectors.IsPermanent(err) || errors.Is(err, connectors.ErrFenced) {
 			return err
 		}

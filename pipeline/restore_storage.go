@@ -18,7 +18,7 @@ func (r *runner) probeStorage(ctx context.Context) error {
 		return nil // a restart in the process
 	}
 	var can storage.Capabilities
-	err := r.persist(ctx, "try the checkpoint storage", func() (err error) {
+	err := r.persist(ctx, "try the checkpoint storage "+r.fs.URL(), func() (err error) {
 		can, err = storage.Probe(ctx, r.fs)
 		if unusable(err) {
 			return connectors.Permanent(fmt.Errorf("checkpoint.storage %s cannot be used: %w", r.fs.URL(), err))
