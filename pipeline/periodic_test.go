@@ -105,3 +105,29 @@ func TestPeriodicSavepointsComeInTimeWhereNoneCanBeRemoved(t *testing.T) {
 		}
 	})
 }
+
+// What another pipeline has in the folder is not this one's to remove.
+func TestPeriodicSavepointsOfOthersAreNotRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := "mem://" + unused("shared")
+		other := steered(t, at(2, counting))
+		other.Feed("in", 4)
+		o := running(other)
+		foreign, err := other.Options.Control.Savepoint(t.Context(), dir+"/periodic/straight")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o.Crash()
+		w := steered(t, strings.Replace(straight, "interval: 100ms", "interval: 1m, savepoints: {dir: \""+dir+"\", every: 10m, keep: 1}", 1))
+		w.Feed("in", 2)
+		p := running(w)
+		time.Sleep(25 * time.Minute)
+		if r, err := checkpoint.Verify(t.Context(), foreign.Path); err != nil || len(r.Faults) > 0 {
+			t.Errorf("the other's: %v, %v", r, err)
+		}
+		if n := len(savepointsIn(t, dir+"/periodic/straight")); n != 2 {
+			t.Errorf("%d are there, want its own newest and the other's", n)
+		}
+		p.Crash()
+	})
+}
