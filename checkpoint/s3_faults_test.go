@@ -196,6 +196,7 @@ func TestPartsOfFilesThatACrashLeftAreRemoved(t *testing.T) {
 		p := start(t, store, "").take(1)
 		own := open(p, p.next)
 		defer own.Abort()
+		synctest.Wait() // until both have begun their uploads
 		retain(t, p)
 		if _, err := dead.Close(); err == nil {
 			t.Error("what the dead process wrote is still there")
