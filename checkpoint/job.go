@@ -134,7 +134,9 @@ func (j *Job) Proven(ctx context.Context, n uint64) error {
 	j.proven = max(j.proven, n)
 	c := j.known[n]
 	if c != nil {
-		c.committed = true
+		proven := *c // Retain may be looking at the other
+		proven.committed = true
+		c, j.known[n] = &proven, &proven
 	}
 	j.mu.Unlock()
 	if c != nil {

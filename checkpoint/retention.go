@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// chk is what retention has to know of one checkpoint of the job.
+// chk is what retention has to know of one checkpoint of the job. It does not change once
+// it is known: what has become of the checkpoint is another chk.
 type chk struct {
 	number    uint64
 	id        ID

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/sluice-etl/sluice/checkpoint"
@@ -34,6 +35,32 @@ func retain(t *testing.T, p *process) {
 	t.Helper()
 	if err := p.job.Retain(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// A proof may come while what it subsumes is being removed.
+func TestRetentionBesideProofs(t *testing.T) {
+	f := mem.New()
+	p := start(t, newStore(t, f, checkpoint.StoreOptions{Retained: 2}), "").take(3)
+	for range 100 {
+		n, err := p.complete(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var beside sync.WaitGroup
+		beside.Go(func() {
+			if err := p.job.Retain(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+		if err := p.commit(t.Context(), n); err != nil {
+			t.Error(err)
+		}
+		beside.Wait()
+	}
+	retain(t, p)
+	if got := what(t, f, p); got != "1-102 1-103 chk-102 chk-103" {
+		t.Errorf("it left %s", got)
 	}
 }
 
