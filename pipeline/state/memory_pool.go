@@ -11,9 +11,10 @@ import (
 // counts them, so that a process with a large state does not let its heap grow to twice
 // that before it collects, and pages that go are given back at once.
 const (
-	// The first write to a page after a fork copies it, which records wait for: a batch
-	// of records of as many keys meets as many pages.
-	pageSize = 16 << 10
+	// The first write to a page after a fork copies it, into memory that the system may
+	// have to find first, which records wait for: a batch of records of as many keys meets
+	// as many pages. So they are those of the system.
+	pageSize = 4 << 10
 	// Pages are mapped in chunks. Those of a state that has grown large are made of huge
 	// pages of the system, where it has them: otherwise an update spends more time on
 	// finding its memory than on fetching it.
@@ -22,7 +23,7 @@ const (
 	hugeChunk = 8 << 20
 	hugePage  = 2 << 20
 	// keptPages are kept for reuse, and 1/8 of those in use: the system may have others.
-	keptPages = 128
+	keptPages = 512
 )
 
 // pagePool hands out pages of pageSize bytes. It is safe for concurrent use. The

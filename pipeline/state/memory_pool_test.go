@@ -5,7 +5,7 @@ import "testing"
 func TestPagesThatAreGivenBackCanBeHadAgain(t *testing.T) {
 	p := newPagePool()
 	defer p.leave()
-	const n = 1600 // more than the small chunks have
+	const n = (fewChunks*chunkSize + 2*hugeChunk) / pageSize // more than the small chunks have
 	for round := range 3 {
 		var pages [][]byte
 		for i := range n {
