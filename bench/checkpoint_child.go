@@ -39,7 +39,8 @@ type taken struct {
 	Rate     float64 `json:"rate"`         // records a second without a checkpoint
 	Beside   float64 `json:"rate_beside"`  // and beside one
 	Gap      float64 `json:"gap_ms"`       // longest time without results before any checkpoint
-	Pause    float64 `json:"pause_ms"`     // and from its trigger to its end
+	Pause    float64 `json:"pause_ms"`     // in the first second from its trigger on
+	Longest  float64 `json:"longest_ms"`   // and after that, while it is written
 	Sync     float64 `json:"sync_ms"`      // longest Ack.Sync of a task
 	Align    float64 `json:"alignment_ms"` // longest alignment
 	PeakRSS  int64   `json:"peak_rss_bytes"`
@@ -147,6 +148,11 @@ func load() {
 	keyLoad.gap.Store(0)
 }
 
+// atBarrier is how long after its trigger a gap counts as the barrier's: nearly all that
+// records have to do then and not later, such as copying what the checkpoint still
+// reads, falls into it.
+const atBarrier = time.Second
+
 // steady is how long the load without a checkpoint is measured.
 const steady = 4 * time.Second
 
@@ -196,11 +202,16 @@ func (o childOptions) beside(ctx context.Context, r *running, out *taken) error 
 	out.Gap = float64(keyLoad.gap.Swap(0)) / 1e6
 
 	rows, began = keyLoad.made.Load(), time.Now()
+	barrier := time.AfterFunc(atBarrier, func() { keyLoad.barrier.Store(keyLoad.gap.Swap(0)) })
 	if _, err := r.control.Checkpoint(ctx); err != nil {
 		return err
 	}
 	took := time.Since(began)
-	out.Loaded, out.Pause = took.Seconds(), float64(keyLoad.gap.Load())/1e6
+	if barrier.Stop() { // it is over already
+		keyLoad.barrier.Store(keyLoad.gap.Load())
+	}
+	out.Loaded = took.Seconds()
+	out.Pause, out.Longest = float64(keyLoad.barrier.Load())/1e6, float64(keyLoad.gap.Load())/1e6
 	out.Beside = float64(keyLoad.made.Load()-rows) / took.Seconds()
 	for _, t := range r.control.Checkpoints().Last.Tasks {
 		out.Sync = max(out.Sync, float64(t.Sync)/1e6)

@@ -18,10 +18,11 @@ const keySplits = 4
 
 // keyLoad is what the source of keys and the sink behind it share with who measures.
 var keyLoad struct {
-	made   atomic.Int64 // records given out
-	paused atomic.Bool
-	rows   atomic.Int64 // that came to the sink
-	gap    atomic.Int64 // longest time between two batches that a writer was given, since zeroed
+	made    atomic.Int64 // records given out
+	paused  atomic.Bool
+	rows    atomic.Int64 // that came to the sink
+	barrier atomic.Int64 // gap within the first second of a checkpoint
+	gap     atomic.Int64 // longest time between two batches that a writer was given, since zeroed
 }
 
 type keysConfig struct {

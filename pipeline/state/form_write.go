@@ -50,12 +50,6 @@ const (
 	worthAnother = 8 << 20
 )
 
-// turns are who may use a processor for writing state at one time, over all of the
-// process: half of the processors stay with records, which otherwise wait behind as many
-// writers as there are, for milliseconds at each task that they go through. Writers
-// that wait for the store take none.
-var turns = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
-
 // neutralWriter deals out key groups to writers.
 type neutralWriter struct {
 	outer       context.Context //nolint:containedctx // lives within one call, as files do
@@ -144,10 +138,6 @@ type formFile struct {
 
 // section writes a key group; nothing where it has no entries.
 func (f *formFile) section(group int) error {
-	if err := f.takeTurn(); err != nil {
-		return err
-	}
-	defer func() { <-turns }()
 	start := f.offset
 	f.group, f.seq, f.count, f.raw = uint32(group), 0, 0, f.raw[:0]
 	if err := f.w.entries(group, f.add); err != nil {
@@ -165,16 +155,6 @@ func (f *formFile) section(group int) error {
 	}
 	f.pieces = append(f.pieces, Piece{First: group, Last: group, Offset: start, Length: f.offset - start})
 	return nil
-}
-
-// takeTurn waits for a processor.
-func (f *formFile) takeTurn() error {
-	select {
-	case turns <- struct{}{}:
-		return nil
-	case <-f.w.ctx.Done():
-		return context.Cause(f.w.ctx)
-	}
 }
 
 // add appends an entry to the block.
@@ -217,10 +197,7 @@ func (f *formFile) flush(kind byte) error {
 		return context.Cause(f.w.ctx)
 	}
 	if f.out == nil {
-		<-turns // a file may have to wait for others to be closed
-		err := f.create()
-		turns <- struct{}{}
-		if err != nil {
+		if err := f.create(); err != nil {
 			return err
 		}
 	}
@@ -236,18 +213,15 @@ func (f *formFile) flush(kind byte) error {
 	h.stored = uint32(len(f.block) - blockHead)
 	h.crcs = crc32.Checksum(f.block[blockHead:], castagnoli)
 	h.append(f.block[:0])
-	<-turns
-	_, err := f.out.Write(f.block)
-	// Records that wait for a processor come first: writing takes what they leave.
-	runtime.Gosched()
-	turns <- struct{}{}
-	if err != nil {
+	if _, err := f.out.Write(f.block); err != nil {
 		return err
 	}
 	f.offset += int64(len(f.block))
 	f.seq++
 	f.raw = keepSmall(f.raw)
 	f.block = keepSmall(f.block)
+	// Records that wait for a processor come first: writing takes what they leave.
+	runtime.Gosched()
 	return nil
 }
 

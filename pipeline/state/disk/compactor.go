@@ -174,14 +174,14 @@ func (c *compactor) slice(levels [][]pebble.SSTableInfo, total int64) {
 	}
 }
 
-// addCut adds a cut, unless the slice before it would hold nothing: files of the
-// top level may begin with the same key.
+// addCut adds a cut, unless the slice before it or behind it would hold nothing: files
+// of the top level may begin with the same key, and the last one with the names of tables.
 func (c *compactor) addCut(k []byte) bool {
 	start := []byte{0}
 	if n := len(c.cuts); n > 0 {
 		start = c.cuts[n-1]
 	}
-	if bytes.Compare(start, before(k)) >= 0 {
+	if bytes.Compare(start, before(k)) >= 0 || bytes.Compare(k, appendGroup(nil, namesGroup)) >= 0 {
 		return false
 	}
 	c.cuts = append(c.cuts, k)

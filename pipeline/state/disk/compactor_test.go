@@ -29,6 +29,7 @@ func TestEverySliceHoldsSomething(t *testing.T) {
 	for name, begins := range map[string][][]byte{
 		"files that begin with the same key": {key(1, "a"), key(1, "a"), key(1, "a"), key(2, "b"), key(2, "b")},
 		"keys of nothing but zeros":          {appendPrefix(nil, 0, 0, state.MinTime), appendPrefix(nil, 0, 0, state.MinTime), key(2, "b")},
+		"a file of the names of tables":      {key(1, "a"), key(2, "b"), key(3, "c"), nameKey(0)},
 		"a key that ends in zeros":           {key(1, "a"), key(1, "a\x00"), key(1, "a\x00\x00"), key(1, "b")},
 	} {
 		t.Run(name, func(t *testing.T) {
