@@ -294,6 +294,7 @@ func (s *Store) newest(ctx context.Context, candidates []*candidate, req Request
 		if len(skipped) > 0 && c.err == nil {
 			err := s.checkBehind(ctx, c, skipped, req)
 			if errors.Is(err, ErrBehind) && len(req.Lost) > 0 {
+				s.log.Warn("a sink has published more than a checkpoint, the one before it is tried", "checkpoint", c.path, "err", err)
 				skipped = append(skipped, Skipped{Number: c.number, Path: c.path, Err: err})
 				continue
 			}

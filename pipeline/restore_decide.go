@@ -123,9 +123,6 @@ func (d *decision) what() string {
 
 // tell logs what of the decision a user may not expect.
 func (d *decision) tell(log *slog.Logger) {
-	for _, s := range d.restore.Skipped {
-		log.Warn("a newer checkpoint is not restored", "checkpoint", s.Number, "path", s.Path, "err", s.Err)
-	}
 	var dropped []string
 	for i := range d.matches {
 		switch x := &d.matches[i]; x.Action {

@@ -23,7 +23,7 @@ func (a *app) savepointCommand() *cobra.Command {
 		Use:   "savepoint PIPELINE|FILE [DIR]",
 		Short: "Takes a savepoint of a running pipeline, which runs on",
 		Long: `Takes a savepoint of a running pipeline: a checkpoint of its own, in a folder that needs nothing beside it and that
-nothing ever removes. It goes into a new folder below DIR, by default the one of checkpoint.savepoints in the pipeline's file.
+is removed only where a run claims it. It goes into a new folder below DIR, by default the one of checkpoint.savepoints in the pipeline's file.
 Prints the path that etl run -s takes.`,
 		Example: `  etl savepoint orders
   etl savepoint orders.yaml s3://backups/orders`,
