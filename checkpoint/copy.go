@@ -26,7 +26,8 @@ func (j *Job) Copy(ctx context.Context, n uint64, r *Restore) ([]Operator, error
 
 // copyOperators copies the files of m and returns its operators with what they are called now.
 func copyOperators(ctx context.Context, from, to connectors.CheckpointFiles, m *Metadata) ([]Operator, error) {
-	files := m.Files()
+	// What committables refer to is published by now.
+	files := (&Metadata{Operators: m.Operators}).Files()
 	made := make([]connectors.StateFile, len(files))
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(copiesAtOnce)

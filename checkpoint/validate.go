@@ -147,6 +147,13 @@ func (m *Metadata) files() func(yield func(connectors.StateFile) bool) {
 				}
 			}
 		}
+		for i := range m.Committables {
+			for _, f := range m.Committables[i].Files {
+				if !yield(f) {
+					return
+				}
+			}
+		}
 	}
 }
 

@@ -66,6 +66,29 @@ func (e *RowsError) Error() string {
 	return fmt.Sprintf("%d rows refused, the first: %s", len(e.Rows), e.Rows[0].Reason)
 }
 
+// Rejected is a row of an earlier checkpoint that the target refused at its commit.
+type Rejected struct {
+	// Record is what it was made of: key, value, headers, time and coordinates as the
+	// source gave them, or the row as JSON where a step made it. It is the engine's.
+	Record Record
+	Reason string
+	Kind   string
+}
+
+// RejectedError is returned by a sink's Tick for rows that the target refused when
+// their checkpoint was committed, beside which the others were applied. The engine
+// hands each to on_error before the next barrier; the sink notes with the commit of
+// that barrier that they are handed over, so that a restore hands them over again
+// or not, as it should.
+type RejectedError struct{ Rows []Rejected }
+
+func (e *RejectedError) Error() string {
+	if len(e.Rows) == 0 {
+		return "rows refused at the commit"
+	}
+	return fmt.Sprintf("%d rows refused at the commit, the first: %s", len(e.Rows), e.Rows[0].Reason)
+}
+
 // Errors that decide how the engine goes on. They are matched with errors.Is.
 var (
 	// ErrLost says of a committable that it can never be published: its data is gone.

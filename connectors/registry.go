@@ -26,6 +26,8 @@ type SourceSpec struct {
 	// they happened, such as "the time when its file was last changed". A step that
 	// goes by it is warned of. Empty where the time is the records' own.
 	LooseTime string
+	// Example is a block of the source as it stands below source:, which validates.
+	Example string
 }
 
 // SinkSpec describes a kind of sink, as SourceSpec does a source.
@@ -44,6 +46,12 @@ type SinkSpec struct {
 	// Changes tells how a sink so configured takes an updating stream; nil for sinks
 	// that can only append.
 	Changes func(config any) Changes
+	// Check refuses a configuration that does not fit the rows, when the pipeline is
+	// loaded; nil for sinks that take any. Columns are nil where the types of the rows
+	// are not known. A *FieldError places the fault.
+	Check func(config any, columns []Column) error
+	// Example is a block of the sink as it stands below sink:, which validates.
+	Example string
 }
 
 var (

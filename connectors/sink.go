@@ -54,7 +54,8 @@ type Writer interface {
 	// *RowsError says that the target refused single rows; the others are taken.
 	Write(ctx context.Context, rows *Rows) error
 	// Tick is called a few times a second between batches, so that files roll and
-	// batches go out by age without traffic.
+	// batches go out by age without traffic. A *RejectedError hands over rows that the
+	// target refused when an earlier checkpoint was committed.
 	Tick(ctx context.Context, now time.Time) error
 	// Barrier ends what belongs to the checkpoint and returns at once; what is
 	// written after it belongs to a later one. The returned Prepare runs beside the
@@ -116,6 +117,11 @@ type Committable struct {
 	Records int64 `json:"records,omitempty"`
 	// Data is the sink's own JSON.
 	Data json.RawMessage `json:"data,omitempty"`
+	// Files are files of the checkpoint that Data refers to, for sinks whose rows are
+	// kept with the checkpoint until they are applied: they are kept as long as a
+	// checkpoint lists the committable. They are of this checkpoint or of a proven one,
+	// since those of one that failed may be gone.
+	Files []StateFile `json:"files,omitempty"`
 }
 
 // Restored is what a sink left in the restored checkpoint; empty for a new one.
@@ -224,4 +230,23 @@ type SinkEnv struct {
 	// ReadOnly says that the sink is opened to be looked at: it writes nothing, not
 	// even to find out whether it may.
 	ReadOnly bool
+	// Restored reads the files of the checkpoint that is restored, those of its
+	// committables too; nil before one is chosen. It is asked at Commit of a restored
+	// committable, which is before Start.
+	Restored func() CheckpointFiles
+	// Columns are the fields of the rows with their types where the plan knows them
+	// all; nil where it does not, as behind a source without a schema.
+	Columns []Column
+	// OnError is what on_error does with a row that the target refuses.
+	OnError RowAction
 }
+
+// RowAction is what on_error does with a row that cannot be handled.
+type RowAction string
+
+// The actions.
+const (
+	RowFail       RowAction = "fail"        // the pipeline stops
+	RowSkip       RowAction = "skip"        // the row is counted and dropped
+	RowDeadLetter RowAction = "dead_letter" // the row goes to a sink of such rows
+)

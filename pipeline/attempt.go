@@ -24,6 +24,7 @@ type attempt struct {
 	parallelism int
 	generation  atomic.Uint64
 	origin      atomic.Value // string, see connectors.SinkEnv
+	restored    atomic.Value // connectors.CheckpointFiles, see connectors.SinkEnv
 
 	sources []*sourceRun
 	sinks   map[string]*sinkRun

@@ -161,6 +161,7 @@ func (r *runner) choose(ctx context.Context, a *attempt, req checkpoint.Request)
 func (r *runner) resolve(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) error {
 	var keep []connectors.Committable
 	if m := restore.Meta; m != nil {
+		a.restored.Store(restore.Files)
 		// The marker is proof; what sinks still know of it may be another's by now.
 		if !restore.Committed {
 			keep = m.Committables

@@ -17,6 +17,7 @@ import (
 var (
 	nodeType        = reflect.TypeFor[*node]()
 	exprType        = reflect.TypeFor[connectors.Expr]()
+	templateType    = reflect.TypeFor[connectors.Template]()
 	assignmentsType = reflect.TypeFor[connectors.Assignments]()
 	keysType        = reflect.TypeFor[connectors.Keys]()
 	durationType    = reflect.TypeFor[time.Duration]()

@@ -58,6 +58,15 @@ func collect(v reflect.Value, path []string, out *[]Expression) {
 		}
 		return
 	}
+	if v.Type() == templateType {
+		t := v.Addr().Interface().(*connectors.Template)
+		for i := range t.Parts {
+			if e := &t.Parts[i].Expr; e.Set() {
+				*out = append(*out, Expression{path, e})
+			}
+		}
+		return
+	}
 	for _, f := range fieldsOf(v.Type()) {
 		at := path
 		if f.Key != "." {

@@ -115,6 +115,8 @@ func typeName(t reflect.Type) string {
 	switch reflect.Zero(t).Interface().(type) {
 	case connectors.Expr:
 		return "expression"
+	case connectors.Template:
+		return "text with {expressions}"
 	case connectors.Assignments:
 		return "map of expressions"
 	case connectors.Keys:
