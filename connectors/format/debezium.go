@@ -43,7 +43,7 @@ func (f *fieldNames) UnmarshalConfig(v any) error {
 }
 
 func init() {
-	register(Spec{
+	Register(Spec{
 		Name:      "debezium",
 		Doc:       "Changes of database tables, in the JSON envelopes of Debezium, as an updating stream of rows.",
 		NewConfig: func() any { return &debeziumConfig{MaxSize: defaultMaxSize, MaxDepth: defaultMaxDepth} },

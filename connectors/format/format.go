@@ -8,7 +8,10 @@ package format
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -49,6 +52,58 @@ type Encoder interface {
 	Encode(rows *connectors.Rows, fail func(i int, err error))
 }
 
+// Env is what the codecs of a format are given that may have to ask another system,
+// such as a schema registry.
+type Env struct {
+	Log *slog.Logger
+	// Topic is where a sink writes, where that is one fixed topic; empty otherwise. Of a
+	// source each record says it.
+	Topic string
+	// Columns are the fields of a sink's rows where the plan knows their types; nil
+	// where it does not.
+	Columns []connectors.Column
+	// ReadOnly says that nothing may be registered.
+	ReadOnly bool
+}
+
+// Input turns record values of another format into JSON, the form in which records
+// travel through a pipeline. An instance serves one subtask.
+type Input interface {
+	// Start connects; it does nothing where there is nothing to connect to.
+	Start(ctx context.Context, env Env) error
+	// JSON appends the record's value as JSON to dst. A *SyntaxError, or another error
+	// marked by Refuse, says that this record cannot be read; any other one that nothing
+	// can, since a system that must be asked does not answer before ctx ends.
+	JSON(ctx context.Context, dst []byte, r *connectors.Record) ([]byte, error)
+}
+
+// Output turns JSON into record values of another format. An instance serves one subtask.
+type Output interface {
+	Start(ctx context.Context, env Env) error
+	// Encode replaces rows.Values, which are JSON and nil for tombstones, by values that
+	// lie in the batch's arena. A row that cannot be written has the value nil and is given to
+	// fail by its position in rows.Sel, in ascending order. An error says that no row can
+	// be written.
+	Encode(ctx context.Context, rows *connectors.Rows, fail func(i int, err error)) error
+}
+
+// refused marks an error as one of a single record.
+type refused struct{ error }
+
+func (r refused) Unwrap() error { return r.error }
+
+// Refuse marks err as the fault of one record, which goes to on_error.
+func Refuse(err error) error { return refused{err} }
+
+// IsRefused reports whether err is the fault of one record.
+func IsRefused(err error) bool {
+	var (
+		r refused
+		s *SyntaxError
+	)
+	return errors.As(err, &r) || errors.As(err, &s)
+}
+
 // EncoderOptions says what kind of output an encoder writes for.
 type EncoderOptions struct {
 	// Lines is for formats with one record a line: raw line breaks between tokens
@@ -78,13 +133,20 @@ type Spec struct {
 	// Decoder and Encoder make the two ways of the format from its configuration.
 	Decoder func(config any, fields []Field, recordSpans bool) (Decoder, error)
 	Encoder func(config any, layout *connectors.Layout, opts EncoderOptions) (Encoder, error)
+	// Input and Output are set for formats that are no JSON: values pass through them
+	// before the Decoder and behind the Encoder, which are those of JSON then. A format that
+	// can only be read, or only be written, returns an error that says so.
+	Input  func(config any) (Input, error)
+	Output func(config any) (Output, error)
+	// Example is an example of the value of the key format, which validates.
+	Example string
 }
 
 var formats = map[string]Spec{}
 
-// register makes a format known; a name taken twice or an incomplete
+// Register makes a format known; a name taken twice or an incomplete
 // description panics at the program's start.
-func register(s Spec) {
+func Register(s Spec) {
 	if _, taken := formats[s.Name]; taken || s.Name == "" || s.Doc == "" || s.NewConfig == nil || s.Decoder == nil || s.Encoder == nil {
 		panic("format " + s.Name + " is registered twice or incompletely")
 	}

@@ -23,7 +23,7 @@ const (
 )
 
 func init() {
-	register(Spec{
+	Register(Spec{
 		Name:      "json",
 		Doc:       "JSON values, by RFC 8259.",
 		NewConfig: func() any { return &jsonConfig{MaxSize: defaultMaxSize, MaxDepth: defaultMaxDepth} },
