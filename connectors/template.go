@@ -101,6 +101,9 @@ func closing(s string) int {
 	return -1
 }
 
+// String is the text as the user wrote it.
+func (t Template) String() string { return t.Text }
+
 // Set reports whether the user wrote one.
 func (t *Template) Set() bool { return t.Text != "" }
 

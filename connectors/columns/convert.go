@@ -280,4 +280,3 @@ func UUID(v connectors.Value) (u [16]byte, err error) {
 	}
 	return u, wrong("a UUID", v)
 }
-

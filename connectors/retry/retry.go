@@ -41,7 +41,7 @@ func (p Policy) Do(ctx context.Context, f func(context.Context) error) error {
 			return fmt.Errorf("%w (the last try: %w)", context.Cause(ctx), err)
 		}
 		if p.Log != nil && try&(try-1) == 0 { // at 1, 2, 4, 8 …
-			p.Log.Warn(p.What+" failed, trying again", "tries", try, "err", err)
+			p.Log.Warn("a call failed, trying again", "call", p.What, "tries", try, "err", err)
 		}
 		pause := wait/2 + rand.N(wait)
 		var after *connectors.RetryAfterError

@@ -235,8 +235,6 @@ func (d *dumper) value(v reflect.Value, n *node) any {
 		return d.format(x, n)
 	case connectors.Expr:
 		return x.Text
-	case connectors.Template:
-		return x.Text
 	case connectors.Assignments:
 		var o ordered
 		for i := range x {
