@@ -101,6 +101,7 @@ func (p *process) env(subtasks int) connectors.SinkEnv {
 			return p.shared[key]
 		},
 		Encoding: "json", Budget: 16 << 20, Interval: time.Second,
+		Restored: func() connectors.CheckpointFiles { return &p.world.files },
 	}
 }
 
@@ -259,6 +260,9 @@ func (w *world) retain() {
 	for _, s := range w.retained {
 		for _, p := range s.Prepared {
 			refs = append(refs, p.Files...)
+		}
+		for _, c := range s.Committables {
+			refs = append(refs, c.Files...)
 		}
 	}
 	w.files.Retain(refs)
