@@ -29,7 +29,8 @@ type SourceConfig struct {
 // SinkConfig is the block of a kafka sink.
 type SinkConfig struct {
 	Brokers               []string                `key:"brokers" doc:"Addresses of some brokers, host:port; the others are learned from them." required:"true"`
-	Topic                 string                  `key:"topic" doc:"Name of the topic to write to. It must exist." required:"true"`
+	Topic                 connectors.Template     `key:"topic" doc:"Name of the topic to write to, which must exist, or a text with expressions such as events-{region}, which begins with fixed text." required:"true"`
+	CreateTopics          CreateConfig            `key:"create_topics" doc:"Creates topics that rows name and that do not exist. Without it such a row goes to on_error."`
 	Format                connectors.FormatConfig `key:"format" doc:"How values are encoded."`
 	Key                   connectors.Expr         `key:"key" doc:"Expression for the record's key; by default the key it has."`
 	Headers               connectors.Assignments  `key:"headers" doc:"Expressions for headers by name, beside those that the record has."`
@@ -46,6 +47,13 @@ type SinkConfig struct {
 	Client                ClientConfig            `key:"client" doc:"Fine tuning of the client."`
 
 	dial dialer // nil for the system's
+}
+
+// CreateConfig says how topics are created. None is where partitions is not set.
+type CreateConfig struct {
+	Partitions  int `key:"partitions" doc:"Partitions of a topic that is created; 0 creates none."`
+	Replication int `key:"replication" doc:"Copies of each partition; 0 for the broker's default."`
+	Max         int `key:"max" doc:"How many topics a process creates at most; rows for further ones go to on_error."`
 }
 
 // Expiry implements connectors.Expirer: the broker aborts a transaction that is left open.
@@ -120,10 +128,11 @@ func newSourceConfig() any {
 
 func newSinkConfig() any {
 	return &SinkConfig{
-		Format:      connectors.FormatConfig{Name: "json"},
-		Delivery:    exactlyOnce,
-		Compression: "none",
-		Client:      newClientConfig(),
+		Format:       connectors.FormatConfig{Name: "json"},
+		Delivery:     exactlyOnce,
+		Compression:  "none",
+		CreateTopics: CreateConfig{Max: 100},
+		Client:       newClientConfig(),
 	}
 }
 
@@ -164,14 +173,41 @@ func (c *SourceConfig) Validate() error {
 // Validate reports all faults of the block.
 func (c *SinkConfig) Validate() error {
 	var faults []error
-	if err := checkTopic(c.Topic); err != "" {
-		faults = append(faults, &connectors.FieldError{Key: "topic", Msg: err})
-	}
+	faults = append(faults, c.checkTopics()...)
 	if t := time.Duration(c.TransactionTimeout); t < 0 || t > 0 && t < time.Second {
 		faults = append(faults, &connectors.FieldError{Key: "transaction_timeout", Msg: "less than a second", Help: "it must be longer than a checkpoint takes, and than the process may be down"})
 	}
 	faults = append(faults, checkConnection(c.Brokers, &c.TLS, &c.SASL, &c.Client)...)
 	return errors.Join(faults...)
+}
+
+// checkTopics checks the topic's name, or what is known of it.
+func (c *SinkConfig) checkTopics() []error {
+	var faults []error
+	fault := func(key, msg, help string) {
+		faults = append(faults, &connectors.FieldError{Key: key, Msg: msg, Help: help})
+	}
+	prefix := c.Topic.Prefix()
+	if name, ok := c.Topic.Fixed(); ok {
+		if reason := checkTopic(name); reason != "" {
+			fault("topic", reason, "")
+		}
+		if c.CreateTopics.Partitions != 0 {
+			fault("create_topics", "the topic "+name+" is fixed", "create it by hand: create_topics is for topics that rows name")
+		}
+	} else if prefix == "" || strings.HasPrefix("__", prefix) || strings.HasPrefix(prefix, "__") {
+		fault("topic", "a record could name any topic of the cluster", "begin the name with fixed text, as in events-{region}")
+	} else {
+		for _, p := range c.Topic.Parts {
+			if p.Literal != "" && !topicName.MatchString(p.Literal) {
+				fault("topic", "\""+p.Literal+"\" is no part of a topic name: letters, digits, dot, _ and -, at most 249", "")
+			}
+		}
+	}
+	if n := c.CreateTopics; n.Partitions < 0 || n.Partitions > 100_000 || n.Replication < 0 || n.Replication > 100 || n.Max < 0 {
+		fault("create_topics", "numbers out of range", "partitions: 1 to 100000, replication: 1 to 100, max: 0 or more")
+	}
+	return faults
 }
 
 var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)

@@ -72,7 +72,7 @@ func TestValidationNamesEachFault(t *testing.T) {
 		t.Error(err)
 	}
 	sink = newSinkConfig().(*SinkConfig)
-	sink.Brokers, sink.Topic = []string{"localhost:9092"}, "orders"
+	sink.Brokers, sink.Topic = []string{"localhost:9092"}, fixedTopic("orders")
 	if err := sink.Validate(); err != nil {
 		t.Error(err)
 	}

@@ -33,11 +33,11 @@ func TestSourceContract(t *testing.T) {
 	})
 }
 
-// target is a topic for the sink's contract.
-func target(t *testing.T, brokers []string, change func(*SinkConfig)) connectortest.Sink {
+// sinkTarget is a topic for the sink's contract.
+func sinkTarget(t *testing.T, brokers []string, change func(*SinkConfig)) connectortest.Sink {
 	out := topic(t, brokers, 1, nil)
 	cfg := newSinkConfig().(*SinkConfig)
-	cfg.Brokers, cfg.Topic = brokers, out
+	cfg.Brokers, cfg.Topic = brokers, fixedTopic(out)
 	isolation := kgo.ReadCommitted()
 	change(cfg)
 	if cfg.Delivery == atLeastOnce {
@@ -56,7 +56,7 @@ func TestSinkContract(t *testing.T) {
 		t.Run(delivery, func(t *testing.T) {
 			connectortest.TestSink(t, func(t *testing.T) connectortest.Sink {
 				_, brokers := fake(t)
-				return target(t, brokers, func(c *SinkConfig) { c.Delivery = delivery })
+				return sinkTarget(t, brokers, func(c *SinkConfig) { c.Delivery = delivery })
 			})
 		})
 	}
@@ -67,7 +67,7 @@ func TestSinkContractUnderFaults(t *testing.T) {
 		_, brokers := fake(t)
 		net := &faultyNet{}
 		return connectortest.Chaos{
-			Sink: target(t, brokers, func(c *SinkConfig) { c.dial = net.dial }),
+			Sink: sinkTarget(t, brokers, func(c *SinkConfig) { c.dial = net.dial }),
 			Faults: func(on bool) {
 				net.mu.Lock()
 				defer net.mu.Unlock()

@@ -177,12 +177,12 @@ func TestOpeningASinkTellsWhatIsWrong(t *testing.T) {
 		change func(*SinkConfig)
 		texts  []string
 	}{
-		{"topic", func(c *SinkConfig) { c.Topic = out + "x" }, []string{out + "x", "does not exist", "did you mean " + out}},
+		{"topic", func(c *SinkConfig) { c.Topic = fixedTopic(out + "x") }, []string{out + "x", "does not exist", "did you mean " + out}},
 		{"timeout", func(c *SinkConfig) { c.TransactionTimeout = connectors.TimeSpan(time.Hour) }, []string{"transaction_timeout 1h0m0s", "transaction.max.timeout.ms = 900000"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cfg := newSinkConfig().(*SinkConfig)
-			cfg.Brokers, cfg.Topic = brokers, out
+			cfg.Brokers, cfg.Topic = brokers, fixedTopic(out)
 			c.change(cfg)
 			s := newSink(cfg)
 			defer s.Close()
@@ -213,7 +213,7 @@ func TestACommitThatWasGivenUpFreesItsSlot(t *testing.T) {
 func TestExactlyOnceIsRefusedWhereTransactionsCannotBeDescribed(t *testing.T) {
 	_, brokers := fake(t, kfake.MaxVersions(kversion.V2_7_0()), kfake.SeedTopics(1, "t"))
 	cfg := newSinkConfig().(*SinkConfig)
-	cfg.Brokers, cfg.Topic = brokers, "t"
+	cfg.Brokers, cfg.Topic = brokers, fixedTopic("t")
 	s := newSink(cfg)
 	defer s.Close()
 	err := s.Open(testContext(t), connectors.SinkEnv{Pipeline: "p", Name: "s", Subtasks: 1, Slots: 2})
@@ -229,7 +229,7 @@ func TestSinksThatShareATransactionMustAgree(t *testing.T) {
 	p := process(t, brokers, 1, nil, out)
 	defer p.stop()
 	cfg := newSinkConfig().(*SinkConfig)
-	cfg.Brokers, cfg.Topic, cfg.Compression = brokers, out, "zstd"
+	cfg.Brokers, cfg.Topic, cfg.Compression = brokers, fixedTopic(out), "zstd"
 	s := newSink(cfg)
 	defer s.Close()
 	err := s.Open(testContext(t), connectors.SinkEnv{Pipeline: "p-" + out, Name: "second", Subtasks: 1, Slots: 5,
@@ -261,7 +261,7 @@ func TestMissingRightsArePermanentErrorsThatNameThem(t *testing.T) {
 	}
 	sink := func(topic string, sasl SASLConfig) error {
 		cfg := newSinkConfig().(*SinkConfig)
-		cfg.Brokers, cfg.Topic, cfg.SASL = brokers, topic, sasl
+		cfg.Brokers, cfg.Topic, cfg.SASL = brokers, fixedTopic(topic), sasl
 		s := newSink(cfg)
 		defer s.Close()
 		if err := s.Open(ctx, connectors.SinkEnv{Pipeline: "p", Name: "s", Subtasks: 1, Slots: 2}); err != nil {

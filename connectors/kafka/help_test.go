@@ -189,7 +189,7 @@ func process(t testing.TB, brokers []string, subtasks int, change func(*SinkConf
 	r := &run{t: t, shared: map[string]any{}}
 	for _, name := range topics {
 		cfg := newSinkConfig().(*SinkConfig)
-		cfg.Brokers, cfg.Topic = brokers, name
+		cfg.Brokers, cfg.Topic = brokers, fixedTopic(name)
 		env := connectors.SinkEnv{
 			Pipeline: "p-" + topics[0], Name: name, Subtasks: subtasks, Slots: 5, Budget: 16 << 20,
 			Shared: func(key string, made func() any) any {
@@ -306,6 +306,27 @@ func (r *run) mustCommit(cs []connectors.Committable, restored bool) {
 			r.t.Fatalf("commit %d: %v", c.Checkpoint.Number, err)
 		}
 	}
+}
+
+// fixedTopic is the template of a fixed topic.
+func fixedTopic(name string) connectors.Template {
+	return connectors.Template{Text: name, Parts: []connectors.TemplatePart{{Literal: name}}}
+}
+
+// template is a topic's template, whose expressions are the slots in their order.
+func template(t testing.TB, s string) (out connectors.Template) {
+	t.Helper()
+	if err := out.UnmarshalConfig(s); err != nil {
+		t.Fatal(err)
+	}
+	slot := 0
+	for i := range out.Parts {
+		if out.Parts[i].Literal == "" {
+			out.Parts[i].Expr.Slot = slot
+			slot++
+		}
+	}
+	return out
 }
 
 // rowsOf makes rows of a batch with these values, all of them reached.

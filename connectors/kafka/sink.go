@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -30,7 +28,11 @@ func init() {
 
 // newSink makes the sink that the configured delivery needs.
 func newSink(c *SinkConfig) connectors.Sink {
-	s := &sink{cfg: c, letters: SinkConfig{Topic: c.Topic}, conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client, dial: c.dial}, maxRecord: defaultMaxMessage}
+	s := &sink{
+		cfg: c, conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client, dial: c.dial},
+		targets: newTargets(),
+	}
+	s.topic, _ = c.Topic.Fixed()
 	if c.Delivery == atLeastOnce {
 		return s
 	}
@@ -46,17 +48,12 @@ type sink struct {
 	log     *slog.Logger
 	dials   *dialWatch
 
-	admin     *kgo.Client // of the control path; at_least_once writes by it too
-	stream    *stream
-	set       *txnSet // exactly_once only
-	maxRecord int
-	keyed     bool          // the topic is compacted only, and takes no record without a key
-	past      time.Duration // how far from the clock a record's time may be; 0 for any
-	future    time.Duration
-
-	mu      sync.Mutex
-	parts   int       // partitions of the topic
-	counted time.Time // when they were counted
+	admin   *kgo.Client // of the control path; at_least_once writes by it too
+	stream  *stream
+	set     *txnSet // exactly_once only
+	topic   string  // that all records go to; empty where each names its own
+	fixed   *target // of it
+	targets targets
 }
 
 // txnSink is the sink with exactly-once delivery.
@@ -86,9 +83,6 @@ func (c committer) Revoke(ctx context.Context, keep []connectors.Committable) er
 
 func (c committer) Done(n connectors.CheckpointID) { c.s.set.Done(n) }
 
-// defaultMaxMessage is Kafka's default of max.message.bytes.
-const defaultMaxMessage = 1048588
-
 // Guarantee implements connectors.Sink.
 func (s *sink) Guarantee() connectors.Guarantee {
 	if s.cfg.Delivery == atLeastOnce {
@@ -105,10 +99,10 @@ func (s *sink) Open(ctx context.Context, env connectors.SinkEnv) error {
 	}
 	s.dials = newDialWatch(s.log)
 	var err error
-	if s.admin, err = s.conn.newClient(s.dials, s.produceOptions(func(string) int32 { return int32(s.maxRecord) })...); err != nil {
+	if s.admin, err = s.conn.newClient(s.dials, s.produceOptions(s.targets.limit)...); err != nil {
 		return err
 	}
-	cluster, err := s.checkTopic(ctx)
+	cluster, err := s.checkTarget(ctx)
 	if err != nil {
 		return err
 	}
@@ -136,128 +130,45 @@ func (s *sink) produceOptions(limit func(topic string) int32) []kgo.Opt {
 	}
 }
 
-// checkTopic makes sure that the topic can be written to, learns its limits, and
-// returns the cluster's id.
-func (s *sink) checkTopic(ctx context.Context) (cluster string, err error) {
+// checkTarget makes sure that the topic can be written to, learns its limits, and
+// returns the cluster's id. Topics that rows name are looked up with the first row.
+func (s *sink) checkTarget(ctx context.Context) (cluster string, err error) {
 	adm := kadm.NewClient(s.admin)
 	var meta kadm.Metadata
-	err = s.conn.askTopics(ctx, s.dials, "look up topic "+s.cfg.Topic, func(ctx context.Context) (unknown bool, err error) {
-		meta, err = adm.Metadata(ctx, s.cfg.Topic)
-		return errors.Is(meta.Topics[s.cfg.Topic].Err, kerr.UnknownTopicOrPartition), err
+	err = s.conn.ask(ctx, s.dials, "reach the cluster", func(ctx context.Context) (err error) {
+		meta, err = adm.BrokerMetadata(ctx)
+		return err
 	})
+	if err != nil || s.topic == "" {
+		return meta.Cluster, err
+	}
+	t, err := s.lookup(ctx, s.topic, true)
 	if err != nil {
 		return "", err
 	}
-	t := meta.Topics[s.cfg.Topic]
-	switch {
-	case errors.Is(t.Err, kerr.UnknownTopicOrPartition):
-		all, listErr := adm.ListTopics(ctx)
-		if listErr != nil {
+	if t == nil {
+		all, err := adm.ListTopics(ctx)
+		if err != nil {
 			all = nil
 		}
-		return "", unknownTopic(s.cfg.Topic, &s.conn, all)
-	case t.Err != nil:
-		return "", s.conn.explain(s.dials, "write to topic "+s.cfg.Topic, t.Err)
+		return "", unknownTopic(s.topic, &s.conn, all)
 	}
-	s.mu.Lock()
-	s.parts, s.counted = len(t.Partitions), time.Now()
-	s.mu.Unlock()
-	s.readLimits(ctx, adm)
+	s.fixed = t
+	s.targets.add(t)
 	return meta.Cluster, nil
-}
-
-// readLimits learns which records the topic takes. A user without the right to
-// ask gets Kafka's default of their size.
-func (s *sink) readLimits(ctx context.Context, adm *kadm.Client) {
-	limit := defaultMaxMessage
-	configs, err := adm.DescribeTopicConfigs(ctx, s.cfg.Topic)
-	if err == nil {
-		if c, err := configs.On(s.cfg.Topic, nil); err == nil && c.Err == nil {
-			if n := configNumber(c, "max.message.bytes"); n > 0 {
-				limit = int(min(n, 64<<20))
-			}
-			s.keyed = configText(c, "cleanup.policy") == "compact"
-			if configText(c, "message.timestamp.type") != "LogAppendTime" {
-				s.past = configMillis(c, "message.timestamp.before.max.ms")
-				s.future = configMillis(c, "message.timestamp.after.max.ms")
-			}
-		}
-	}
-	if own := int64(s.cfg.MaxRecordBytes); own > 0 {
-		limit = int(min(own, 64<<20))
-	}
-	s.maxRecord = limit
-}
-
-// configText is the value in a described configuration, or empty.
-func configText(c kadm.ResourceConfig, key string) string {
-	for _, kv := range c.Configs {
-		if kv.Key == key && kv.Value != nil {
-			return *kv.Value
-		}
-	}
-	return ""
-}
-
-// configNumber is the number in a described configuration, or 0.
-func configNumber(c kadm.ResourceConfig, key string) int64 {
-	n, err := strconv.ParseInt(configText(c, key), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
-}
-
-// configMillis is the time in a described configuration, 0 where it is none or
-// beyond all that matters.
-func configMillis(c kadm.ResourceConfig, key string) time.Duration {
-	const century = 100 * 365 * 24 * time.Hour
-	if n := configNumber(c, key); n > 0 && n < century.Milliseconds() {
-		return time.Duration(n) * time.Millisecond
-	}
-	return 0
-}
-
-// recountEvery is how often a partition that seems not to exist is looked for.
-const recountEvery = 5 * time.Second
-
-// partitions is how many the topic has; they are counted anew where wanted lies
-// beyond, since they can have become more.
-func (s *sink) partitions(ctx context.Context, wanted int64) int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if wanted < int64(s.parts) || time.Since(s.counted) < recountEvery {
-		return s.parts
-	}
-	s.counted = time.Now()
-	meta, err := kadm.NewClient(s.admin).Metadata(ctx, s.cfg.Topic)
-	if err == nil && meta.Topics[s.cfg.Topic].Err == nil {
-		s.parts = len(meta.Topics[s.cfg.Topic].Partitions)
-	}
-	return s.parts
-}
-
-// times are the first and the last time of a record that the topic takes, in
-// milliseconds since 1970.
-func (s *sink) times(now time.Time) (oldest, newest int64) {
-	oldest, newest = math.MinInt64, math.MaxInt64
-	if s.past > 0 {
-		oldest = now.Add(-s.past).UnixMilli()
-	}
-	if s.future > 0 {
-		newest = now.Add(s.future).UnixMilli()
-	}
-	return oldest, newest
 }
 
 // rules are what rows are made into records by. Dead letters keep what they came
 // with: the expressions are for other records.
 func (s *sink) rules(rows *connectors.Rows) *SinkConfig {
 	if rows.DeadLetter != nil {
-		return &s.letters
+		return &letters
 	}
 	return s.cfg
 }
+
+// letters are the rules without expressions.
+var letters SinkConfig
 
 // setsHeader reports whether an expression gives a header of that name.
 func (c *SinkConfig) setsHeader(name string) bool {
@@ -303,7 +214,7 @@ func (s *sink) Start(ctx context.Context, restored connectors.Restored) error {
 func (s *sink) Writer(int) (connectors.Writer, error) {
 	budget := s.env.Budget / int64(max(s.env.Subtasks, 1))
 	return &writer{
-		sink: s, stream: s.stream, iv: s.stream.first(),
+		sink: s, stream: s.stream, iv: s.stream.first(), targets: map[string]*target{},
 		pool: newChunkPool(s.stream, budget, "sink "+s.env.Name),
 	}, nil
 }

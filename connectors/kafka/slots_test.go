@@ -28,7 +28,7 @@ func TestAWaitForASlotEndsWithTheTransactionsThatHoldThem(t *testing.T) {
 func TestAnIntervalBeyondTheTransactionTimeoutIsRefused(t *testing.T) {
 	_, brokers := fake(t)
 	cfg := newSinkConfig().(*SinkConfig)
-	cfg.Brokers, cfg.Topic = brokers, topic(t, brokers, 1, nil)
+	cfg.Brokers, cfg.Topic = brokers, fixedTopic(topic(t, brokers, 1, nil))
 	s := newSink(cfg)
 	defer s.Close()
 	err := s.Open(testContext(t), connectors.SinkEnv{Pipeline: "p", Name: "s", Subtasks: 1, Slots: 2, Interval: 20 * time.Minute})

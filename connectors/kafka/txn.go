@@ -41,7 +41,7 @@ type txnSet struct {
 
 	mu       sync.Mutex
 	sinks    int
-	limits   map[string]int32 // largest batch by topic
+	members  []*sink
 	slots    []*slot
 	freed    chan struct{} // closed when a slot becomes free
 	timeout  time.Duration
@@ -66,7 +66,7 @@ func newTxnSet(id, prefix string, s *sink) *txnSet {
 	t := &txnSet{
 		id: id, prefix: prefix, conn: s.conn, log: s.log, first: s, stream: newStream(),
 		now: time.Now, crash: s.env.Failpoint, claimed: time.Duration(s.cfg.TransactionTimeout),
-		limits: map[string]int32{}, freed: make(chan struct{}), place: witnessPlace{Topic: s.cfg.Topic},
+		freed: make(chan struct{}),
 	}
 	if t.crash == nil {
 		t.crash = func(string) {}
@@ -90,7 +90,10 @@ func (t *txnSet) join(ctx context.Context, s *sink, prefix string) error {
 	defer t.joins.Unlock()
 	t.mu.Lock()
 	t.sinks++
-	t.limits[s.cfg.Topic] = int32(s.maxRecord)
+	t.members = append(t.members, s)
+	if t.place.Topic == "" {
+		t.place.Topic = s.topic
+	}
 	connected := t.admin != nil
 	t.mu.Unlock()
 	t.stream.join(s.env.Subtasks)
@@ -264,11 +267,15 @@ func (t *txnSet) open(ctx context.Context, s *slot) error {
 	return nil
 }
 
+// limit is the largest batch that a topic takes.
 func (t *txnSet) limit(topic string) int32 {
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	if n, ok := t.limits[topic]; ok {
-		return n
+	members := t.members
+	t.mu.Unlock()
+	for _, s := range members {
+		if known := s.targets.get(topic); known != nil {
+			return int32(known.maxRecord)
+		}
 	}
 	return defaultMaxMessage
 }
@@ -404,6 +411,9 @@ func (t *txnSet) seal(ctx context.Context, iv *interval) (txnData, error) {
 		return txnData{}, t.explainProducer(s, err)
 	}
 	t.mu.Lock()
+	if t.place.Topic == "" {
+		t.place.Topic = t.written()
+	}
 	d := txnData{
 		TransactionalID: s.id, ProducerID: pid, Epoch: epoch, Version: s.version,
 		Group: t.group(), Place: t.place, Prepared: t.now(), WitnessKept: t.keeps,
@@ -423,6 +433,17 @@ func (t *txnSet) seal(ctx context.Context, iv *interval) (txnData, error) {
 	}
 	t.crash("kafka.witness.after")
 	return d, nil
+}
+
+// written is a topic that records went to: the witness is kept for it where no
+// sink's topic is fixed.
+func (t *txnSet) written() string {
+	for _, s := range t.members {
+		if name := s.targets.any(); name != "" {
+			return name
+		}
+	}
+	return ""
 }
 
 // checkAge breaks the stream where a transaction is older than its timeout and

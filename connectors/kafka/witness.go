@@ -110,7 +110,7 @@ func (t *txnSet) placeWitness(ctx context.Context, restored witnessPlace) error 
 			return err
 		}
 		if errors.Is(meta.Topics[place.Topic].Err, kerr.UnknownTopicOrPartition) {
-			t.log.Warn("the topic that the kafka witness was kept for is gone, a new witness begins", "topic", place.Topic, "now", t.first.cfg.Topic)
+			t.log.Warn("the topic that the kafka witness was kept for is gone, a new witness begins", "topic", place.Topic)
 			place.Topic = ""
 		}
 	}

@@ -19,7 +19,9 @@ type writer struct {
 	chunk  *chunk // being filled, or nil
 	turned bool   // the next record is the first of an interval
 
-	oldest, newest int64 // the times of records that the topic takes, in milliseconds since 1970
+	now     time.Time          // of the Write
+	targets map[string]*target // of the topics that rows name
+	name    []byte             // the last one
 }
 
 // Write implements connectors.Writer.
@@ -29,9 +31,12 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	}
 	var client *kgo.Client
 	var refused []connectors.RowError
-	w.oldest, w.newest = w.sink.times(time.Now())
+	w.now = time.Now()
 	for i := range rows.Sel {
-		row, reason := w.row(ctx, rows, i)
+		row, reason, err := w.row(ctx, rows, i)
+		if err != nil {
+			return err
+		}
 		if reason.Reason != "" {
 			reason.Row = i
 			refused = append(refused, reason)
@@ -39,7 +44,6 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 		}
 		if client == nil {
 			// Not before a record is there: a transaction is not begun for nothing.
-			var err error
 			if client, err = w.client(ctx); err != nil {
 				return err
 			}
@@ -72,6 +76,7 @@ func (w *writer) client(ctx context.Context) (*kgo.Client, error) {
 
 // row is what is known of a row before it is copied.
 type row struct {
+	target    *target
 	size      int // bytes of key, value and headers
 	headers   int
 	partition int32
@@ -82,9 +87,69 @@ type row struct {
 const recordOverhead = 128
 
 // row sizes and checks a row. A reason says that it is refused.
-func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, connectors.RowError) {
+func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, connectors.RowError, error) {
 	cfg, rec := w.sink.rules(rows), rows.Record(i)
 	r := row{partition: anyPartition, millis: rec.Time}
+	var reason connectors.RowError
+	var err error
+	if r.target, reason, err = w.target(ctx, rows, i); r.target == nil {
+		return r, reason, err
+	}
+	r.measure(cfg, rows, i, rec)
+	if limit := r.target.maxRecord; r.size+recordOverhead > limit {
+		return r, connectors.RowError{Kind: "too_large", Reason: fmt.Sprintf(
+			"the record has %d bytes and topic %s takes %d at most (%s)", r.size, r.target.name, limit-recordOverhead, r.target.limitedBy)}, nil
+	}
+	if cfg.Timestamp.Set() {
+		switch v := rows.Slot(i, cfg.Timestamp.Slot); v.Kind() {
+		case connectors.Timestamp:
+			r.millis = v.Time().UnixMilli()
+		case connectors.Int:
+			r.millis = v.Int()
+		default:
+			return r, connectors.RowError{Kind: "timestamp", Reason: "the timestamp expression gave " + v.Kind().String() + ", not a timestamp or milliseconds"}, nil
+		}
+	}
+	if reason := w.untaken(cfg, rows, i, &r); reason.Reason != "" {
+		return r, reason, nil
+	}
+	if cfg.Partition.Set() {
+		v := rows.Slot(i, cfg.Partition.Slot)
+		if v.Kind() != connectors.Int {
+			return r, connectors.RowError{Kind: "partition", Reason: "the partition expression gave " + v.Kind().String() + ", not an integer"}, nil
+		}
+		if n := r.target.partitions(ctx, w.sink, v.Int()); v.Int() < 0 || v.Int() >= int64(n) {
+			return r, connectors.RowError{Kind: "partition", Reason: fmt.Sprintf("the partition expression gave %d, and topic %s has %d partitions", v.Int(), r.target.name, n)}, nil
+		}
+		r.partition = int32(v.Int())
+	}
+	return r, connectors.RowError{}, nil
+}
+
+// target is the topic that a row goes to.
+func (w *writer) target(ctx context.Context, rows *connectors.Rows, i int) (*target, connectors.RowError, error) {
+	if t := w.sink.fixed; t != nil {
+		return t, connectors.RowError{}, nil
+	}
+	if rows.DeadLetter != nil {
+		return nil, connectors.RowError{Kind: "topic", Reason: "a dead letter names no topic: give the sink of dead letters a fixed one"}, nil
+	}
+	var err error
+	if w.name, err = w.sink.cfg.Topic.Append(w.name[:0], rows, i, appendName); err != nil {
+		return nil, connectors.RowError{Kind: "topic", Reason: err.Error()}, nil
+	}
+	if t := w.targets[string(w.name)]; t != nil {
+		return t, connectors.RowError{}, nil
+	}
+	t, reason, err := w.sink.find(ctx, string(w.name))
+	if t != nil {
+		w.targets[t.name] = t
+	}
+	return t, reason, err
+}
+
+// measure adds up the bytes of a row.
+func (r *row) measure(cfg *SinkConfig, rows *connectors.Rows, i int, rec *connectors.Record) {
 	r.size = len(rows.Values[i])
 	if cfg.Key.Set() {
 		r.size += valueBytes(rows.Slot(i, cfg.Key.Slot))
@@ -98,50 +163,23 @@ func (w *writer) row(ctx context.Context, rows *connectors.Rows, i int) (row, co
 		r.size += len(h.Name) + valueBytes(rows.Slot(i, h.Expr.Slot)) + 10
 	}
 	r.headers = len(rec.Headers) + len(cfg.Headers)
-	if limit := w.sink.maxRecord; r.size+recordOverhead > limit {
-		return r, connectors.RowError{Kind: "too_large", Reason: fmt.Sprintf(
-			"the record has %d bytes and topic %s takes %d at most (max.message.bytes)", r.size, cfg.Topic, limit-recordOverhead)}
-	}
-	if cfg.Timestamp.Set() {
-		switch v := rows.Slot(i, cfg.Timestamp.Slot); v.Kind() {
-		case connectors.Timestamp:
-			r.millis = v.Time().UnixMilli()
-		case connectors.Int:
-			r.millis = v.Int()
-		default:
-			return r, connectors.RowError{Kind: "timestamp", Reason: "the timestamp expression gave " + v.Kind().String() + ", not a timestamp or milliseconds"}
-		}
-	}
-	if rows.DeadLetter != nil {
-		// Its time may be what the record was refused for.
-		r.millis = max(w.oldest, min(r.millis, w.newest))
-	}
-	if reason := w.untaken(cfg, rows, i, rec, r.millis); reason.Reason != "" {
-		return r, reason
-	}
-	if cfg.Partition.Set() {
-		v := rows.Slot(i, cfg.Partition.Slot)
-		if v.Kind() != connectors.Int {
-			return r, connectors.RowError{Kind: "partition", Reason: "the partition expression gave " + v.Kind().String() + ", not an integer"}
-		}
-		if n := w.sink.partitions(ctx, v.Int()); v.Int() < 0 || v.Int() >= int64(n) {
-			return r, connectors.RowError{Kind: "partition", Reason: fmt.Sprintf("the partition expression gave %d, and topic %s has %d partitions", v.Int(), cfg.Topic, n)}
-		}
-		r.partition = int32(v.Int())
-	}
-	return r, connectors.RowError{}
 }
 
 // untaken tells why the broker would refuse a row, and every other one that is
 // sent along with it.
-func (w *writer) untaken(cfg *SinkConfig, rows *connectors.Rows, i int, rec *connectors.Record, millis int64) connectors.RowError {
+func (w *writer) untaken(cfg *SinkConfig, rows *connectors.Rows, i int, r *row) connectors.RowError {
+	oldest, newest := r.target.times(w.now)
+	if rows.DeadLetter != nil {
+		// Its time may be what the record was refused for.
+		r.millis = max(oldest, min(r.millis, newest))
+	}
 	switch {
-	case millis < w.oldest || millis > w.newest:
+	case r.millis < oldest || r.millis > newest:
 		return connectors.RowError{Kind: "timestamp", Reason: fmt.Sprintf(
 			"the record's time is %s and topic %s takes none so far from the clock (message.timestamp.before.max.ms, message.timestamp.after.max.ms)",
-			time.UnixMilli(millis).UTC().Format(time.RFC3339), cfg.Topic)}
-	case w.sink.keyed && (!cfg.Key.Set() && rec.Key == nil || cfg.Key.Set() && rows.Slot(i, cfg.Key.Slot).IsNull()):
-		return connectors.RowError{Kind: "key", Reason: "the record has no key, which topic " + cfg.Topic + " needs, since it is compacted"}
+			time.UnixMilli(r.millis).UTC().Format(time.RFC3339), r.target.name)}
+	case r.target.keyed && (!cfg.Key.Set() && rows.Record(i).Key == nil || cfg.Key.Set() && rows.Slot(i, cfg.Key.Slot).IsNull()):
+		return connectors.RowError{Kind: "key", Reason: "the record has no key, which topic " + r.target.name + " needs, since it is compacted"}
 	}
 	return connectors.RowError{}
 }
@@ -171,7 +209,7 @@ func (w *writer) fill(rows *connectors.Rows, i int, r *row) *kgo.Record {
 	if r.headers > 0 {
 		kr.Headers = w.headers(cfg, rows, i, rec)
 	}
-	kr.Topic, kr.Partition = cfg.Topic, r.partition
+	kr.Topic, kr.Partition = r.target.name, r.partition
 	kr.Timestamp = time.UnixMilli(r.millis)
 	return kr
 }

@@ -146,20 +146,30 @@ func TestLargeRecordsAndSmallBudgetsArriveWhole(t *testing.T) {
 }
 
 func TestWritingAllocatesNothingForARecord(t *testing.T) {
+	cfg := newSinkConfig().(*SinkConfig)
+	cfg.Topic = template(t, "events-{region}")
 	s := newStream()
 	s.join(1)
-	w := &writer{sink: &sink{cfg: newSinkConfig().(*SinkConfig), maxRecord: defaultMaxMessage}, stream: s, iv: s.first()}
+	w := &writer{sink: &sink{cfg: cfg, targets: newTargets()}, stream: s, iv: s.first()}
 	w.pool = newChunkPool(s, 8<<20, "sink s")
-	w.oldest, w.newest = w.sink.times(time.Now())
+	w.now, w.targets = time.Now(), map[string]*target{}
+	w.sink.targets.add(&target{name: "events-eu", maxRecord: defaultMaxMessage})
 	rows := rowsOf(numbers(0, 500)...)
 	for i := range rows.Batch.Records {
 		rows.Batch.Records[i].Key = []byte("key")
 		rows.Batch.Records[i].Headers = []connectors.Header{{Key: "h", Value: []byte("v")}}
 	}
+	rows.Batch.SetStride(1)
+	for i := range rows.Sel {
+		rows.Batch.Row(i)[0] = connectors.StringValue("eu")
+	}
 	ctx := t.Context()
 	write := func() {
 		for i := range rows.Sel {
-			row, _ := w.row(ctx, rows, i)
+			row, reason, err := w.row(ctx, rows, i)
+			if err != nil || reason.Reason != "" {
+				t.Fatal(err, reason)
+			}
 			if err := w.room(ctx, &row); err != nil {
 				t.Fatal(err)
 			}
