@@ -26,26 +26,50 @@ type Target interface {
 	Start(ctx context.Context) error
 	// NewRowEncoder makes the encoder of one subtask.
 	NewRowEncoder() (RowEncoder, error)
-	// Apply applies the rows of checkpoint id, all of them or none, and the witness with
-	// them. Where the target's witness says that id is applied it does nothing; where it is
-	// of a later generation it returns ErrFenced. Rows that the target refuses are kept
-	// where Rejected finds them, in the same step.
-	Apply(ctx context.Context, id connectors.CheckpointID, rows *Rows) error
-	// Witness and Revoke are those of connectors.Committer.
+	// Apply applies the rows of a checkpoint, all of them or none, and the witness with
+	// them. Where the target's witness says that it is applied, nothing happens; where it
+	// is of a later generation than the process, ErrFenced says so. Rows that the target
+	// refuses are kept where Rejected finds them, in the same step; refused is how many.
+	// It is never called twice at a time.
+	Apply(ctx context.Context, c Commit) (refused int, err error)
+	// Witness and Revoke are those of connectors.Committer. A target without a witness
+	// answers ErrNoWitness, and must bear that a commit is repeated.
 	Witness(ctx context.Context) (w connectors.CheckpointID, ok bool, err error)
 	Revoke(ctx context.Context) error
-	// Rejected gives rows that commits have refused, each once; called at ticks.
-	Rejected(ctx context.Context) ([]connectors.Rejected, error)
+	// Rejected gives the oldest rows that commits have refused, up to limit of them: those
+	// whose mark is above after and that no commit has settled. Marks grow with the
+	// commits; last is that of the last row given. Where on_error is fail, giving rows out
+	// settles them, as the run ends with them. Targets that never refuse rows at a commit
+	// give none.
+	Rejected(ctx context.Context, after int64, limit int) (rows []connectors.Rejected, last int64, err error)
 	Close() error
+}
+
+// Commit is a checkpoint that is complete, to be applied.
+type Commit struct {
+	ID connectors.CheckpointID
+	// Restored says that another process prepared it: this one has not started yet.
+	Restored bool
+	Rows     *Rows
+	// Settled says that the refused rows with marks up to this one are handed over with
+	// the checkpoint, once it is applied; 0 for none.
+	Settled int64
 }
 
 // RowEncoder turns rows into the form that they are kept in until they are applied. It
 // finds out whatever can be known of a row before: types, lengths, missing values.
 type RowEncoder interface {
-	// Encode appends the kept form of each row to dst and calls end behind each, or refuse
-	// for one that the target cannot take.
-	Encode(dst []byte, rows *connectors.Rows, end func(dst []byte, i int), refuse func(i int, kind, reason string)) ([]byte, error)
+	// Begin reads the rows that Append is asked for next, at most connectors.MaxBatch.
+	Begin(rows *connectors.Rows) error
+	// Append appends the kept form of row i. A row of which nothing is appended is left
+	// out; *Refused says that the target cannot take it. Any other error ends the run.
+	Append(dst []byte, i int) ([]byte, error)
 }
 
-// Rows reads kept rows, in the order in which they were taken by each subtask.
-type Rows struct{}
+// Refused says that the target cannot take a row.
+type Refused struct {
+	Kind   string // short constant name for counters, such as "type"
+	Reason string // in words, without the row's data
+}
+
+func (e *Refused) Error() string { return e.Reason }

@@ -1,0 +1,344 @@
+package deferred
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// Options say what a sink over a target is.
+type Options struct {
+	// Kind is the sink's kind, such as "postgres": committers and failpoints are named by it.
+	Kind string
+}
+
+// Sink keeps rows with the checkpoint and has its target apply them.
+type Sink struct {
+	target Target
+	kind   string
+	env    connectors.SinkEnv
+	share  int64 // bytes of kept rows that one subtask has in memory at most
+
+	applying sync.Mutex // held while the target applies
+	look     atomic.Bool
+
+	mu       sync.Mutex
+	writers  []*writer
+	attempts map[uint64]*attempt
+	proven   uint64        // the highest checkpoint whose commit is proven
+	under    uint64        // the checkpoint whose commit is under way; 0 for none
+	changed  chan struct{} // closed when under changes
+}
+
+// attempt is what the subtasks have prepared of a checkpoint.
+type attempt struct {
+	came   int
+	pieces []piece
+}
+
+// piece is what one subtask took for one checkpoint, the attempt's or one that failed
+// before it.
+type piece struct {
+	subtask int
+	of      connectors.CheckpointID
+	file    connectors.StateFile
+	rows    int64
+	settled int64
+}
+
+// committableData is the Data of a committable.
+type committableData struct {
+	// Rows is how many each of its files holds.
+	Rows []int64 `json:"rows,omitempty"`
+	// Settled is the mark up to which refused rows are handed over with the checkpoint.
+	Settled int64 `json:"settled,omitempty"`
+}
+
+var (
+	_ connectors.TwoPhaseSink = (*Sink)(nil)
+	_ connectors.Committer    = (*committer)(nil)
+)
+
+// NewSink makes a sink over a target.
+func NewSink(target Target, o Options) *Sink {
+	return &Sink{target: target, kind: o.Kind, attempts: map[uint64]*attempt{}, changed: make(chan struct{})}
+}
+
+// Guarantee is that of the target.
+func (s *Sink) Guarantee() connectors.Guarantee { return s.target.Guarantee() }
+
+// encoderBytes is about what a subtask needs beside its kept rows.
+const encoderBytes = 4 * blockSize
+
+// Open opens the target.
+func (s *Sink) Open(ctx context.Context, env connectors.SinkEnv) error {
+	if env.Log == nil {
+		env.Log = slog.New(slog.DiscardHandler)
+	}
+	env.Subtasks = max(1, env.Subtasks)
+	if env.Failpoint == nil {
+		env.Failpoint = func(string) {}
+	}
+	s.env = env
+	s.share = max(env.Budget/int64(env.Subtasks)-encoderBytes, blockSize)
+	return s.target.Open(ctx, env)
+}
+
+// Start has the target look once for refused rows that an earlier process left.
+func (s *Sink) Start(ctx context.Context, _ connectors.Restored) error {
+	s.look.Store(true)
+	return s.target.Start(ctx)
+}
+
+// Writer makes the writer of one subtask.
+func (s *Sink) Writer(subtask int) (connectors.Writer, error) {
+	enc, err := s.target.NewRowEncoder()
+	if err != nil {
+		return nil, err
+	}
+	w := newWriter(s, subtask, enc)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.writers = append(s.writers, w)
+	return w, nil
+}
+
+// Close closes the target.
+func (s *Sink) Close() error { return s.target.Close() }
+
+// collect takes what one subtask prepared for checkpoint id. The last one returns the
+// committables: of each checkpoint that is not proven, the failed ones before this too.
+func (s *Sink) collect(id connectors.CheckpointID, pieces []piece) ([]connectors.Committable, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.attempts[id.Number]
+	if a == nil {
+		a = &attempt{}
+		s.attempts[id.Number] = a
+	}
+	a.came++
+	a.pieces = append(a.pieces, pieces...)
+	if a.came < s.env.Subtasks {
+		return nil, nil
+	}
+	for n := range s.attempts { // those before it have ended: prepares of a writer are in order
+		if n <= id.Number {
+			delete(s.attempts, n)
+		}
+	}
+	slices.SortStableFunc(a.pieces, func(x, y piece) int {
+		if x.of.Number != y.of.Number {
+			return int(int64(x.of.Number) - int64(y.of.Number))
+		}
+		return x.subtask - y.subtask
+	})
+	var out []connectors.Committable
+	for len(a.pieces) > 0 {
+		of := a.pieces[0].of
+		n := 0
+		for n < len(a.pieces) && a.pieces[n].of == of {
+			n++
+		}
+		// Where it was proven meanwhile, some subtasks have left it out.
+		if of.Number > s.proven {
+			c, err := s.committable(of, a.pieces[:n])
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, c)
+		}
+		a.pieces = a.pieces[n:]
+	}
+	if len(out) == 0 || out[len(out)-1].Checkpoint != id {
+		out = append(out, connectors.Committable{Committer: s.committerID(), Checkpoint: id, Empty: true})
+	}
+	return out, nil
+}
+
+func (s *Sink) committable(of connectors.CheckpointID, pieces []piece) (connectors.Committable, error) {
+	c := connectors.Committable{Committer: s.committerID(), Checkpoint: of}
+	var d committableData
+	for _, p := range pieces {
+		if p.rows > 0 {
+			c.Files, d.Rows = append(c.Files, p.file), append(d.Rows, p.rows)
+		}
+		c.Records += p.rows
+		d.Settled = max(d.Settled, p.settled)
+	}
+	var err error
+	c.Data, err = json.Marshal(d)
+	return c, err
+}
+
+func (s *Sink) committerID() string { return s.kind + "/" + s.env.Name }
+
+// begin notes that the commit of a checkpoint is under way, settle that it is not.
+func (s *Sink) begin(n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.under = n
+}
+
+func (s *Sink) settle(n uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.under != 0 && s.under <= n {
+		s.under = 0
+		close(s.changed)
+		s.changed = make(chan struct{})
+	}
+}
+
+// committing is closed when the commit under way ends; nil where there is none.
+func (s *Sink) committing() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.under == 0 {
+		return nil
+	}
+	return s.changed
+}
+
+// Committer has the target apply what is prepared.
+func (s *Sink) Committer() connectors.Committer { return (*committer)(s) }
+
+type committer Sink
+
+// ID names the committer by its sink.
+func (c *committer) ID() string { return (*Sink)(c).committerID() }
+
+// Expires is false: rows stay with the checkpoint.
+func (c *committer) Expires() bool { return false }
+
+// Commit has the target apply a checkpoint.
+func (c *committer) Commit(ctx context.Context, com connectors.Committable, restored bool) error {
+	if com.Empty {
+		return nil
+	}
+	s := (*Sink)(c)
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	n := com.Checkpoint.Number
+	if !restored {
+		s.begin(n)
+	}
+	err := s.apply(ctx, com, restored)
+	if err == nil || errors.Is(err, connectors.ErrLost) || errors.Is(err, connectors.ErrAmbiguous) {
+		s.settle(n)
+	}
+	return err
+}
+
+func (s *Sink) apply(ctx context.Context, com connectors.Committable, restored bool) error {
+	var d committableData
+	if err := json.Unmarshal(com.Data, &d); err != nil {
+		return connectors.Permanent(fmt.Errorf("read the committable of checkpoint %d: %w", com.Checkpoint.Number, err))
+	}
+	parts, err := s.parts(com, &d, restored)
+	if err != nil {
+		return err
+	}
+	rows := &Rows{parts: parts}
+	defer rows.close()
+	for _, n := range d.Rows {
+		rows.count += n
+	}
+	s.env.Failpoint(s.kind + ".apply.before")
+	refused, err := s.target.Apply(ctx, Commit{ID: com.Checkpoint, Restored: restored, Rows: rows, Settled: d.Settled})
+	s.env.Failpoint(s.kind + ".apply.after")
+	if err != nil {
+		return err
+	}
+	if refused > 0 {
+		s.look.Store(true)
+	}
+	// A process may have ended between the commit and its report.
+	if s.env.OnError == connectors.RowFail && (refused > 0 || restored) {
+		return s.failed(ctx)
+	}
+	return nil
+}
+
+// failed ends the run where on_error is fail and rows were refused. Their checkpoint is
+// applied without them, and the next run goes on behind it.
+func (s *Sink) failed(ctx context.Context) error {
+	rows, _, err := s.target.Rejected(ctx, 0, 1)
+	if err != nil || len(rows) == 0 {
+		return err
+	}
+	r := &rows[0].Record
+	return connectors.Permanent(fmt.Errorf("%w; the other rows of the checkpoint are applied, this one stays in sluice_rejected and the next run goes on behind it",
+		&connectors.RecordError{Origin: r.Origin, Offset: r.Offset, Step: s.env.Name, Kind: rows[0].Kind, Reason: rows[0].Reason}))
+}
+
+// parts are where the rows of a committable are read: from what the writers still have,
+// else from the files of the checkpoint.
+func (s *Sink) parts(com connectors.Committable, d *committableData, restored bool) ([]part, error) {
+	if !restored {
+		if parts := s.live(com.Checkpoint, len(d.Rows)); parts != nil {
+			return parts, nil
+		}
+	}
+	if len(com.Files) == 0 {
+		return nil, nil
+	}
+	var files connectors.CheckpointFiles
+	if s.env.Restored != nil {
+		files = s.env.Restored()
+	}
+	if files == nil {
+		return nil, connectors.Permanent(fmt.Errorf("commit checkpoint %d: its rows cannot be read: there are no files of a restored checkpoint", com.Checkpoint.Number))
+	}
+	return fileParts(files, com, d)
+}
+
+// live are the rows of a checkpoint as the writers have them; nil where they have them
+// no more.
+func (s *Sink) live(id connectors.CheckpointID, want int) []part {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	parts := []part{}
+	for _, w := range s.writers {
+		if sp := w.spoolOf(id); sp != nil && sp.rows > 0 {
+			parts = append(parts, part{
+				what: fmt.Sprintf("the rows of checkpoint %d", id.Number), rows: sp.rows,
+				open: func(context.Context) (io.ReadCloser, error) { return w.reader(sp) },
+			})
+		}
+	}
+	if len(parts) != want {
+		return nil
+	}
+	return parts
+}
+
+// Witness is the target's.
+func (c *committer) Witness(ctx context.Context) (connectors.CheckpointID, bool, error) {
+	return c.target.Witness(ctx)
+}
+
+// Revoke has the target refuse what older processes prepared. The rows themselves are
+// files of checkpoints that nobody lists any more.
+func (c *committer) Revoke(ctx context.Context, _ []connectors.Committable) error {
+	return c.target.Revoke(ctx)
+}
+
+// Done frees what is proven.
+func (c *committer) Done(n connectors.CheckpointID) {
+	s := (*Sink)(c)
+	s.settle(n.Number)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.proven = max(s.proven, n.Number)
+	for _, w := range s.writers {
+		w.done(n.Number)
+	}
+}

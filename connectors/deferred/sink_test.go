@@ -1,0 +1,383 @@
+package deferred
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/connectortest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func TestSinkContract(t *testing.T) {
+	connectortest.TestSink(t, func(*testing.T) connectortest.Sink {
+		target := &table{}
+		return connectortest.Sink{
+			New:     func() (connectors.Sink, error) { return target.sink(), nil },
+			Read:    func(context.Context) ([]string, error) { return target.read(), nil },
+			Ordered: true,
+		}
+	})
+}
+
+func TestSinkChaos(t *testing.T) {
+	connectortest.TestSinkChaos(t, 20, func(_ *testing.T, seed uint64) connectortest.Chaos {
+		target := &table{}
+		r := rand.New(rand.NewPCG(seed, 7))
+		var on atomic.Bool
+		return connectortest.Chaos{
+			Sink: connectortest.Sink{
+				New: func() (connectors.Sink, error) {
+					m := &memory{table: target}
+					m.apply = func(Commit) {
+						target.mu.Lock()
+						defer target.mu.Unlock()
+						target.down, target.lost = nil, 0
+						switch {
+						case !on.Load():
+						case r.IntN(4) == 0:
+							target.lost = 1
+						}
+					}
+					return NewSink(m, Options{Kind: "memory"}), nil
+				},
+				Read: func(context.Context) ([]string, error) { return target.read(), nil },
+			},
+			Faults: on.Store,
+		}
+	})
+}
+
+// run is one process over a table, of one subtask or more.
+type run struct {
+	t       *testing.T
+	sink    *Sink
+	files   *connectortest.Files
+	writers []connectors.Writer
+	id      connectors.CheckpointID
+}
+
+func start(t *testing.T, sink *Sink, files *connectortest.Files, generation uint64, change func(*connectors.SinkEnv)) *run {
+	t.Helper()
+	env := connectors.SinkEnv{
+		Pipeline: "p", Name: "s", Subtasks: 1, Budget: 16 << 20, OnError: connectors.RowDeadLetter,
+		Generation: func() uint64 { return generation }, Restored: func() connectors.CheckpointFiles { return files },
+	}
+	if change != nil {
+		change(&env)
+	}
+	r := &run{t: t, sink: sink, files: files, id: connectors.CheckpointID{Generation: generation}}
+	r.must(sink.Open(t.Context(), env))
+	t.Cleanup(func() { r.stop() })
+	for i := range env.Subtasks {
+		w, err := sink.Writer(i)
+		r.must(err)
+		r.writers = append(r.writers, w)
+	}
+	r.must(sink.Start(t.Context(), connectors.Restored{Files: files}))
+	return r
+}
+
+func (r *run) must(err error) {
+	r.t.Helper()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *run) stop() {
+	for _, w := range r.writers {
+		r.must(w.Close())
+	}
+	r.writers = nil
+	r.must(r.sink.Close())
+}
+
+// write writes rows of topic in, partition 1, at offsets from 0 on.
+func (r *run) write(subtask int, values ...string) error {
+	b := new(connectors.Batch)
+	b.Size(len(values), 0)
+	rows := &connectors.Rows{Batch: b, Layout: &connectors.Layout{}}
+	for i, v := range values {
+		b.Records[i] = connectors.Record{
+			Value: []byte("raw " + v), Key: []byte("k"), Origin: &connectors.Origin{Topic: "in", Partition: 1}, Offset: int64(i), Time: 5,
+			Headers: []connectors.Header{{Key: "h", Value: nil}, {Key: "h", Value: []byte{}}},
+		}
+		rows.Sel, rows.Values = append(rows.Sel, uint16(i)), append(rows.Values, []byte(v))
+	}
+	return r.writers[subtask].Write(r.t.Context(), rows)
+}
+
+// prepare takes the next checkpoint up to its committables.
+func (r *run) prepare() []connectors.Committable {
+	r.t.Helper()
+	r.id.Number++
+	var out []connectors.Committable
+	for _, w := range r.writers {
+		p, err := w.Barrier(r.t.Context(), connectors.Barrier{ID: r.id})
+		r.must(err)
+		got, err := p(r.t.Context(), r.files)
+		r.must(err)
+		out = append(out, got.Committables...)
+	}
+	return out
+}
+
+func (r *run) commit(coms []connectors.Committable, restored bool) {
+	r.t.Helper()
+	for _, c := range coms {
+		r.must(r.sink.Committer().Commit(r.t.Context(), c, restored))
+	}
+	r.sink.Committer().Done(r.id)
+}
+
+// tick ticks until rows are handed over, or nothing is asked for any more.
+func (r *run) tick() []connectors.Rejected {
+	r.t.Helper()
+	w := r.writers[0].(*writer)
+	for {
+		err := w.Tick(r.t.Context(), time.Now())
+		var rejected *connectors.RejectedError
+		if errors.As(err, &rejected) {
+			return rejected.Rows
+		}
+		r.must(err)
+		if w.asking == nil && !w.sink.look.Load() {
+			return nil
+		}
+		synctest.Wait()
+	}
+}
+
+func TestRowsThatTheTargetCannotTakeAreNamed(t *testing.T) {
+	target := &table{}
+	r := start(t, target.sink(), &connectortest.Files{}, 1, nil)
+	err := r.write(0, "a", "bad", "skip", "b", "bad")
+	var refused *connectors.RowsError
+	if !errors.As(err, &refused) || len(refused.Rows) != 2 || refused.Rows[0].Row != 1 || refused.Rows[1].Row != 4 || refused.Rows[0].Kind != "type" {
+		t.Fatalf("error %v", err)
+	}
+	r.commit(r.prepare(), false)
+	if got := target.read(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("rows %q", got)
+	}
+}
+
+func TestRowsOfFailedCheckpointsComeWithTheNextUnderTheirOwnNumber(t *testing.T) {
+	target, files := &table{}, &connectortest.Files{}
+	r := start(t, target.sink(), files, 1, func(e *connectors.SinkEnv) { e.Subtasks = 2 })
+	r.must(r.write(0, "a"))
+	r.must(r.write(1, "b"))
+	first := r.prepare()
+	files.Retain(nil) // the checkpoint failed
+	r.must(r.write(1, "c"))
+	second := r.prepare()
+	if len(first) != 1 || len(second) != 2 || second[0].Checkpoint != first[0].Checkpoint || second[1].Checkpoint.Number != 2 {
+		t.Fatalf("committables %+v, then %+v", first, second)
+	}
+	// Another process publishes them, from the files alone.
+	next := target.sink()
+	n := start(t, next, files, 2, nil)
+	n.id.Number = 2
+	n.commit(second, true)
+	if got := target.read(); !slices.Equal(got, []string{"a", "b", "c"}) {
+		t.Errorf("rows %q", got)
+	}
+	if c := n.prepare(); len(c) != 1 || !c[0].Empty {
+		t.Errorf("a checkpoint without rows has committables %+v", c)
+	}
+}
+
+func TestCheckpointsLargerThanMemory(t *testing.T) {
+	t.Setenv("TMPDIR", t.TempDir())
+	target, files := &table{}, &connectortest.Files{}
+	r := start(t, target.sink(), files, 1, func(e *connectors.SinkEnv) { e.Budget = 1 })
+	var want []string
+	random := rand.New(rand.NewPCG(1, 1))
+	for range 40 {
+		var values []string
+		for range 100 {
+			b := make([]byte, 1000) // that no codec makes smaller
+			for i := range b {
+				b[i] = byte(random.UintN(256))
+			}
+			values = append(values, string(b))
+		}
+		want = append(want, values...)
+		r.must(r.write(0, values...))
+	}
+	w := r.writers[0].(*writer)
+	if w.spool.file == nil || w.held > w.sink.share {
+		t.Errorf("%d bytes are in memory", w.held)
+	}
+	coms := r.prepare()
+	long := strings.Repeat("long", 3*blockSize)
+	r.must(r.write(0, long))
+	r.commit(coms, false)
+	r.commit(r.prepare(), false)
+	if got := target.read(); !slices.Equal(got, append(want, long)) {
+		t.Errorf("%d rows, want %d", len(got), len(want)+1)
+	}
+	if w.held != 0 {
+		t.Errorf("%d bytes are held", w.held)
+	}
+	left, err := os.ReadDir(os.TempDir())
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func TestWritersWaitForACommitOnlyWhereMemoryIsUsedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target := &table{}
+		m := &memory{table: target}
+		r := start(t, NewSink(m, Options{Kind: "memory"}), &connectortest.Files{}, 1, func(e *connectors.SinkEnv) { e.Budget = 1 })
+		r.must(r.write(0, "a"))
+		coms := r.prepare()
+		target.down = errors.New("down")
+		if err := r.sink.Committer().Commit(t.Context(), coms[0], false); err == nil {
+			t.Fatal("no error")
+		}
+		r.must(r.write(0, "b")) // there is room
+		noise := make([]byte, 2*blockSize)
+		random := rand.New(rand.NewPCG(1, 1))
+		for i := range noise {
+			noise[i] = byte(random.UintN(256))
+		}
+		r.must(r.write(0, string(noise)))
+		var through atomic.Bool
+		go func() {
+			_ = r.write(0, "c")
+			through.Store(true)
+		}()
+		synctest.Wait()
+		if through.Load() {
+			t.Error("rows are taken without end while the target is down")
+		}
+		target.down = nil
+		r.commit(coms, false)
+		synctest.Wait()
+		if !through.Load() {
+			t.Error("the writer goes on waiting")
+		}
+		r.commit(r.prepare(), false)
+		if got := target.read(); len(got) != 4 || got[3] != "c" {
+			t.Errorf("%d rows", len(got))
+		}
+	})
+}
+
+func TestRefusedRowsAreHandedOverOnceAcrossCrashes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		target, files := &table{refuses: "x"}, &connectortest.Files{}
+		r := start(t, target.sink(), files, 1, nil)
+		r.must(r.write(0, "a", "x1", "b", "x2"))
+		first := r.prepare()
+		r.commit(first, false)
+		rows := r.tick()
+		if len(rows) != 2 || rows[0].Kind != "constraint" {
+			t.Fatalf("handed over %+v", rows)
+		}
+		rec := rows[1].Record
+		if rec.Origin.Topic != "in" || rec.Origin.Partition != 1 || rec.Offset != 3 || string(rec.Value) != "raw x2" || string(rec.Key) != "k" ||
+			rec.Time != 5 || len(rec.Headers) != 2 || rec.Headers[0].Value != nil || rec.Headers[1].Value == nil {
+			t.Errorf("record %+v", rec)
+		}
+		if more := r.tick(); more != nil {
+			t.Errorf("handed over again: %+v", more)
+		}
+		second := r.prepare() // holds the note, and no rows
+		if second[0].Empty {
+			t.Fatal("the note is lost")
+		}
+		r.stop()
+
+		// The second checkpoint never became complete: the rows come again.
+		r = start(t, target.sink(), files, 2, nil)
+		r.id.Number = 2
+		if rows := r.tick(); len(rows) != 2 {
+			t.Fatalf("after a crash before the checkpoint %d rows are handed over", len(rows))
+		}
+		third := r.prepare()
+		fourth := r.prepare()
+		if len(fourth) != 2 || fourth[0].Checkpoint != third[0].Checkpoint {
+			t.Errorf("the note of a failed checkpoint is not with the next one: %+v", fourth)
+		}
+		r.stop()
+
+		// It became complete and was not committed: they do not.
+		r = start(t, target.sink(), files, 3, nil)
+		r.id.Number = 4
+		r.commit(fourth, true)
+		if rows := r.tick(); rows != nil {
+			t.Errorf("after the checkpoint was restored %d rows are handed over", len(rows))
+		}
+	})
+}
+
+func TestARefusedRowEndsTheRunOnce(t *testing.T) {
+	target, files := &table{refuses: "x"}, &connectortest.Files{}
+	r := start(t, target.sink(), files, 1, func(e *connectors.SinkEnv) { e.OnError = connectors.RowFail })
+	r.must(r.write(0, "a", "x1", "b"))
+	coms := r.prepare()
+	err := r.sink.Committer().Commit(t.Context(), coms[0], false)
+	var at *connectors.RecordError
+	if !connectors.IsPermanent(err) || !errors.As(err, &at) || at.Offset != 1 || at.Origin.Topic != "in" || strings.Contains(err.Error(), "x1") {
+		t.Fatalf("error %v", err)
+	}
+	if got := target.read(); !slices.Equal(got, []string{"a", "b"}) {
+		t.Errorf("rows %q", got)
+	}
+	n := start(t, target.sink(), files, 2, func(e *connectors.SinkEnv) { e.OnError = connectors.RowFail })
+	n.commit(coms, true)
+	if got := target.read(); len(got) != 2 {
+		t.Errorf("rows %q", got)
+	}
+}
+
+func TestDamagedRowsAreNotApplied(t *testing.T) {
+	target, files := &table{}, &connectortest.Files{}
+	r := start(t, target.sink(), files, 1, nil)
+	r.must(r.write(0, "a", "b", strings.Repeat("c", 100)))
+	w := r.writers[0].(*writer)
+	r.must(w.seal())
+	var whole bytes.Buffer
+	_, err := whole.ReadFrom(w.spool.reader())
+	r.must(err)
+	try := func(data []byte, what string) {
+		rows := &Rows{parts: []part{{what: what, rows: 3, open: opener(data)}}}
+		defer rows.close()
+		var got []string
+		for {
+			b, err := rows.Next(t.Context())
+			if err != nil {
+				if !connectors.IsPermanent(err) {
+					t.Fatalf("%s: %d rows, error %v", what, len(got), err)
+				}
+				return
+			}
+			for _, r := range b.Rows {
+				got = append(got, string(r))
+			}
+		}
+	}
+	for i := range whole.Len() {
+		flipped := bytes.Clone(whole.Bytes())
+		flipped[i] ^= 1
+		try(flipped, fmt.Sprintf("byte %d flipped", i))
+		try(whole.Bytes()[:i], fmt.Sprintf("cut off at %d", i))
+	}
+}
