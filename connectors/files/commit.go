@@ -37,7 +37,7 @@ var (
 	_ connectors.PublishedChecker = (*committer)(nil)
 )
 
-func (s *Sink) committerID() string { return "file/" + s.env.Name }
+func (s *Sink) committerID() string { return string(s.config.kind) + "/" + s.env.Name }
 
 // ID names the committer by its sink.
 func (c *committer) ID() string { return (*Sink)(c).committerID() }
@@ -66,9 +66,9 @@ func (c *committer) Commit(ctx context.Context, com connectors.Committable, _ bo
 // on which a rule can remove staged files says so, and then nobody knows.
 func (c *committer) publish(ctx context.Context, f storage.Staged) error {
 	s := (*Sink)(c)
-	s.failpoint("file.publish.before")
+	s.failpoint("publish.before")
 	err := c.fs.Publish(ctx, f)
-	s.failpoint("file.publish.after")
+	s.failpoint("publish.after")
 	switch {
 	case errors.Is(err, storage.ErrVanished):
 		return fmt.Errorf("%w: something has taken the published file from folder %s, or a rule of the storage has removed it before it was published: %w", connectors.ErrAmbiguous, c.fs.URL(), err)

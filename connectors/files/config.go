@@ -3,6 +3,7 @@ package files
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,7 +13,9 @@ import (
 
 // SinkConfig is the block of a file sink.
 type SinkConfig struct {
-	Path        string                  `key:"path" doc:"The folder that files appear in: a plain path or a file:// URL." required:"true"`
+	kind kind
+
+	Path        string                  `key:"path" doc:"The folder that files appear in: a plain path for file, s3://bucket/prefix for s3, hdfs://namenode:port/folder for hdfs." required:"true"`
 	Format      connectors.FormatConfig `key:"format" doc:"How records are written: json is one JSON document a line."`
 	Compression string                  `key:"compression" doc:"How files are compressed." enum:"none|gzip"`
 	Roll        Roll                    `key:"roll" doc:"When a file ends and the next one begins."`
@@ -40,8 +43,9 @@ const (
 // minRoll keeps a typing error from making a file of each record.
 const minRoll = 1 << 10
 
-func newSinkConfig() any {
+func newSinkConfig(k kind) any {
 	return &SinkConfig{
+		kind:        k,
 		Format:      connectors.FormatConfig{Name: formatJSON},
 		Compression: compressionNone,
 		Roll:        Roll{Size: 128 << 20, Age: connectors.TimeSpan(time.Minute)},
@@ -51,7 +55,7 @@ func newSinkConfig() any {
 // Validate reports every key that is out of its range.
 func (c *SinkConfig) Validate() error {
 	var f faults
-	f.path(c.Path)
+	f.path(c.kind, c.Path)
 	f.format(c.Format)
 	if c.Compression != compressionNone && c.Compression != compressionGzip {
 		f.add("compression", fmt.Sprintf("%q is neither none nor gzip", c.Compression), "")
@@ -80,7 +84,9 @@ func (c *SinkConfig) ext() string {
 
 // SourceConfig is the block of a file source.
 type SourceConfig struct {
-	Path        string                  `key:"path" doc:"A file, a folder (all files below it), or a pattern such as /data/*/part-*.jsonl." required:"true"`
+	kind kind
+
+	Path        string                  `key:"path" doc:"A file, a folder (all files below it), or a pattern such as /data/*/part-*.jsonl; for s3 and hdfs with s3://bucket or hdfs://namenode:port in front." required:"true"`
 	Format      connectors.FormatConfig `key:"format" doc:"How records are read: json is one JSON document a line."`
 	Compression string                  `key:"compression" doc:"How files are compressed; auto goes by the ending .gz." enum:"auto|none|gzip"`
 	MaxLine     connectors.ByteSize     `key:"max_line" doc:"Longest line that is read; a longer one stops the pipeline."`
@@ -92,8 +98,9 @@ const (
 	maxMaxLine = 1 << 30
 )
 
-func newSourceConfig() any {
+func newSourceConfig(k kind) any {
 	return &SourceConfig{
+		kind:        k,
 		Format:      connectors.FormatConfig{Name: formatJSON},
 		Compression: "auto",
 		MaxLine:     16 << 20,
@@ -103,7 +110,7 @@ func newSourceConfig() any {
 // Validate reports every key that is out of its range.
 func (c *SourceConfig) Validate() error {
 	var f faults
-	f.path(c.Path)
+	f.path(c.kind, c.Path)
 	f.format(c.Format)
 	if c.Compression != "auto" && c.Compression != compressionNone && c.Compression != compressionGzip {
 		f.add("compression", fmt.Sprintf("%q is neither auto, none nor gzip", c.Compression), "")
@@ -120,18 +127,21 @@ func (f *faults) add(key, msg, help string) {
 	*f = append(*f, &connectors.FieldError{Key: key, Msg: msg, Help: help})
 }
 
-// path takes plain paths and file URLs; mem is for tests.
-func (f *faults) path(p string) {
+// path takes addresses of the block's own scheme; mem is for tests.
+func (f *faults) path(k kind, p string) {
 	if p == "" {
-		f.add("path", "is missing", "write a path such as /data/out")
+		f.add("path", "is missing", "write a path such as "+k.place())
 		return
 	}
 	scheme, _, isURL := strings.Cut(p, "://")
+	if !isURL {
+		scheme = string(kindFile)
+	}
 	switch {
-	case isURL && (scheme == "s3" || scheme == "hdfs"):
-		f.add("path", fmt.Sprintf("%q is no local path", p), fmt.Sprintf("write %s: in place of file:", scheme))
-	case isURL && scheme != "file" && scheme != "mem":
-		f.add("path", fmt.Sprintf("%q is no local path", p), "write a plain path or a file:// URL")
+	case scheme != string(k) && slices.Contains(kinds, kind(scheme)):
+		f.add("path", fmt.Sprintf("%q is no path of %s", p, k), fmt.Sprintf("the block of such paths is %s:", scheme))
+	case scheme != string(k) && scheme != "mem":
+		f.add("path", fmt.Sprintf("%q is no path of %s", p, k), "write a path such as "+k.place())
 	default:
 		if _, err := storage.Parse(p); err != nil {
 			f.add("path", err.Error(), "")
@@ -143,22 +153,4 @@ func (f *faults) format(c connectors.FormatConfig) {
 	if c.Name != formatJSON {
 		f.add("format", fmt.Sprintf("%q is no format of files", c.Name), "write json")
 	}
-}
-
-func init() {
-	connectors.RegisterSink(connectors.SinkSpec{
-		Name:      "file",
-		Doc:       "Writes records into files of a folder, exactly once: a file appears whole, when the checkpoint that holds it is complete.",
-		Changes:   func(c any) connectors.Changes { return connectors.TakesChangelog(c.(*SinkConfig).Changelog) },
-		NewConfig: newSinkConfig,
-		New: func(config any) (connectors.Sink, error) {
-			c, ok := config.(*SinkConfig)
-			if !ok {
-				return nil, fmt.Errorf("file sink: configuration is a %T", config)
-			}
-			return NewSink(*c)
-		},
-		DeadLetterRows: true,
-		Lines:          true,
-	})
 }

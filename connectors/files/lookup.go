@@ -45,7 +45,7 @@ const minTableSize = 2 << 20
 // Validate reports every key that is out of its range.
 func (c *LookupConfig) Validate() error {
 	var f faults
-	f.path(c.Path)
+	f.path(kindFile, c.Path)
 	switch r, n := utf8.DecodeRuneInString(c.Delimiter); {
 	case n == 0 || n != len(c.Delimiter) || r == utf8.RuneError || strings.ContainsRune("\"\r\n", r):
 		f.add("delimiter", "must be one character, and no quote or line break", `write "," or ";" or "\t"`)

@@ -262,7 +262,7 @@ func TestLookupConfigurationThatContradictsItselfIsRefused(t *testing.T) {
 		{"a wrong type", func(c *LookupConfig) { c.Format, c.Types = formatCSV, map[string]string{"a": "ints"} }, "did you mean int"},
 		{"a column that is not there", func(c *LookupConfig) { c.Format, c.Header, c.Columns = formatCSV, false, []string{"a"} }, "no column id"},
 		{"too small", func(c *LookupConfig) { c.MaxSize = 1 }, "2MiB"},
-		{"another scheme", func(c *LookupConfig) { c.Path = "s3://b/k" }, "no local path"},
+		{"another scheme", func(c *LookupConfig) { c.Path = "s3://b/k" }, "no path of file"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

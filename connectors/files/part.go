@@ -99,9 +99,9 @@ func (p *part) stage(ctx context.Context, failpoint func(string)) {
 		p.back.drop()
 		return
 	}
-	failpoint("file.stage.before")
+	failpoint("stage.before")
 	p.staged, p.err = p.back.stage(ctx)
-	failpoint("file.stage.after")
+	failpoint("stage.after")
 	if p.err != nil {
 		p.back.drop()
 		p.err = fmt.Errorf("stage file %s: %w", p.name, p.err)

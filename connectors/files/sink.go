@@ -146,9 +146,10 @@ func (s *Sink) bufferSize() int {
 	return int(min(bufferSize, max(64<<10, s.env.Budget/int64(max(1, s.env.Subtasks)))))
 }
 
-func (s *Sink) failpoint(name string) {
+// failpoint tells of a step, by the block's name: "s3.stage.before".
+func (s *Sink) failpoint(step string) {
 	if s.env.Failpoint != nil {
-		s.env.Failpoint(name)
+		s.env.Failpoint(string(s.config.kind) + "." + step)
 	}
 }
 

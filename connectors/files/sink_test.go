@@ -29,7 +29,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func sinkConfig(path string, change func(*SinkConfig)) SinkConfig {
-	c := *newSinkConfig().(*SinkConfig)
+	c := *newSinkConfig(kindFile).(*SinkConfig)
 	c.Path = path
 	if change != nil {
 		change(&c)

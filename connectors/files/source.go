@@ -15,23 +15,6 @@ import (
 	"github.com/sluice-etl/sluice/storage"
 )
 
-func init() {
-	connectors.RegisterSource(connectors.SourceSpec{
-		Name:      "file",
-		Doc:       "Reads the files that are there when the job begins, to the end that they have then.",
-		NewConfig: newSourceConfig,
-		New: func(config any) (connectors.Source, error) {
-			c, ok := config.(*SourceConfig)
-			if !ok {
-				return nil, fmt.Errorf("file source: configuration is a %T", config)
-			}
-			return NewSource(*c)
-		},
-		Bounded:   func(any) bool { return true },
-		LooseTime: "the time when its file was last changed",
-	})
-}
-
 // Source reads files of JSON lines, each to the end that it had when the job
 // began. A file may grow meanwhile; one that shrinks, changes or goes is an error.
 // A split is a file; its position is the offset of a line, in a compressed file

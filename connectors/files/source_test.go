@@ -21,7 +21,7 @@ import (
 )
 
 func sourceConfig(path string, change func(*SourceConfig)) SourceConfig {
-	c := *newSourceConfig().(*SourceConfig)
+	c := *newSourceConfig(kindFile).(*SourceConfig)
 	c.Path = path
 	if change != nil {
 		change(&c)

@@ -256,9 +256,9 @@ func (w *writer) cut(id connectors.CheckpointID) (connectors.Prepare, error) {
 			defer close(through)
 			w.saving.Lock()
 			defer w.saving.Unlock()
-			w.sink.failpoint("file.segment.before")
+			w.sink.failpoint("segment.before")
 			segments, err := p.save(ctx, files, size, id.Number, proven)
-			w.sink.failpoint("file.segment.after")
+			w.sink.failpoint("segment.after")
 			open := &openPart{Ext: p.ext}
 			for _, s := range segments {
 				open.Segments = append(open.Segments, s.file)

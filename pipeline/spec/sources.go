@@ -11,8 +11,8 @@ import (
 
 // Kinds that the language has and this version does not.
 var (
-	laterSources    = set("s3", "hdfs")
-	laterSinks      = set("s3", "hdfs", "postgres", "mysql", "clickhouse", "elasticsearch", "opensearch", "redis", "mongodb", "http", "iceberg")
+	laterSources    = set()
+	laterSinks      = set("postgres", "mysql", "clickhouse", "elasticsearch", "opensearch", "redis", "mongodb", "http", "iceberg")
 	laterTransforms = set("parse", "encode", "validate", "aggregate", "join", "dedup", "top", "reduce", "lookup", "sample")
 )
 
