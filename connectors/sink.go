@@ -71,6 +71,10 @@ type Barrier struct {
 	// Roll asks for everything taken so far to become committable: a final
 	// checkpoint or a savepoint leaves nothing that a later one would publish.
 	Roll bool
+	// Watermark is how far event time has come for this writer, in milliseconds since
+	// 1970: no record before it is expected any more. It is the least int64 where nothing
+	// is known, and the highest at the end of a bounded input.
+	Watermark int64
 }
 
 // Prepare makes what a writer took before a barrier durable, and for a

@@ -441,7 +441,7 @@ func (t *task) cut(ctx context.Context, b *barrier, ack checkpoint.Ack) (err err
 		}()
 	}
 	for _, s := range t.sinks {
-		f, err := s.writer.Barrier(ctx, connectors.Barrier{ID: b.id, Roll: b.roll})
+		f, err := s.writer.Barrier(ctx, connectors.Barrier{ID: b.id, Roll: b.roll, Watermark: t.told.time})
 		if err != nil {
 			return fmt.Errorf("sink %s: barrier %d: %w", s.name, b.id.Number, err)
 		}
