@@ -4,13 +4,11 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -19,17 +17,16 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
-	"github.com/twmb/franz-go/pkg/sasl/plain"
-	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/tlsconfig"
 )
 
 // connection is how to reach a cluster.
 type connection struct {
 	brokers []string
 	tls     TLSConfig
-	sasl    SASLConfig
+	login   *login
 	client  ClientConfig
 	dial    dialer // nil for the system's
 }
@@ -56,20 +53,19 @@ func (c *connection) options(dials *dialWatch) ([]kgo.Opt, error) {
 	if c.tls.On() {
 		t, err := c.tls.build()
 		if err != nil {
-			return nil, connectors.Permanent(err)
+			return nil, err
 		}
 		opts = append(opts, kgo.DialTLSConfig(t))
 	}
 	if c.dial != nil {
 		opts = append(opts, kgo.Dialer(c.dial))
 	}
-	switch c.sasl.Mechanism {
-	case "PLAIN":
-		opts = append(opts, kgo.SASL(plain.Auth{User: c.sasl.Username, Pass: c.sasl.Password}.AsMechanism()))
-	case "SCRAM-SHA-256":
-		opts = append(opts, kgo.SASL(scram.Auth{User: c.sasl.Username, Pass: c.sasl.Password}.AsSha256Mechanism()))
-	case "SCRAM-SHA-512":
-		opts = append(opts, kgo.SASL(scram.Auth{User: c.sasl.Username, Pass: c.sasl.Password}.AsSha512Mechanism()))
+	mechanism, err := c.login.mechanism()
+	if err != nil {
+		return nil, connectors.Permanent(err)
+	}
+	if mechanism != nil {
+		opts = append(opts, kgo.SASL(mechanism))
 	}
 	return opts, nil
 }
@@ -88,28 +84,8 @@ func (c *connection) newClient(dials *dialWatch, more ...kgo.Opt) (*kgo.Client, 
 }
 
 func (c *TLSConfig) build() (*tls.Config, error) {
-	out := &tls.Config{
-		MinVersion: tls.VersionTLS12, ServerName: c.ServerName,
-		InsecureSkipVerify: c.InsecureSkipVerify, //nolint:gosec // what the user asked for
-	}
-	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
-		if err != nil {
-			return nil, fmt.Errorf("read tls.ca: %w", err)
-		}
-		out.RootCAs = x509.NewCertPool()
-		if !out.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("read tls.ca: %s holds no certificate in PEM form", c.CA)
-		}
-	}
-	if c.Cert != "" {
-		pair, err := tls.LoadX509KeyPair(c.Cert, c.Key)
-		if err != nil {
-			return nil, fmt.Errorf("read tls.cert and tls.key: %w", err)
-		}
-		out.Certificates = []tls.Certificate{pair}
-	}
-	return out, nil
+	block := tlsconfig.Config{CA: c.CA, Cert: c.Cert, Key: c.Key, ServerName: c.ServerName, InsecureSkipVerify: c.InsecureSkipVerify}
+	return block.Build()
 }
 
 // dialLogEvery is how often an unreachable broker is logged.
@@ -261,11 +237,11 @@ var denials = []struct {
 	err  error
 	help string
 }{
-	{kerr.TopicAuthorizationFailed, "the user needs the right to it: READ and DESCRIBE for a source, WRITE and DESCRIBE for a sink"},
+	{kerr.TopicAuthorizationFailed, "the user needs the right to it: READ and DESCRIBE for a source, WRITE and DESCRIBE for a sink, and READ too for an exactly-once sink"},
 	{kerr.GroupAuthorizationFailed, "the user needs READ and DESCRIBE on the group"},
 	{kerr.ClusterAuthorizationFailed, "the user needs the right to this on the cluster"},
 	{kerr.TransactionalIDAuthorizationFailed, "the user needs WRITE and DESCRIBE on the transactional ids with this prefix"},
-	{kerr.SaslAuthenticationFailed, "check sasl.username and sasl.password"},
+	{kerr.SaslAuthenticationFailed, "the login was refused: check sasl.username and sasl.password, or what proves the client instead"},
 	{kerr.UnsupportedSaslMechanism, "check sasl.mechanism against what the broker offers"},
 	{kerr.IllegalSaslState, "the broker wants no sasl at this address: remove sasl, or use the address of its SASL listener"},
 }
@@ -275,6 +251,13 @@ func denied(err error) (bool, string) {
 		if errors.Is(err, d.err) {
 			return true, d.help
 		}
+	}
+	switch {
+	case err == nil:
+	case refusedLogin(err):
+		return true, "no broker was asked"
+	case unknownService(err):
+		return true, "the KDC does not know the principal of the broker: check sasl.kerberos.service_name, and that brokers name the hosts in client's addresses as in their principals"
 	}
 	return false, ""
 }

@@ -86,13 +86,6 @@ type TLSConfig struct {
 // On reports whether connections are encrypted.
 func (c TLSConfig) On() bool { return c != TLSConfig{} }
 
-// SASLConfig says how the client proves who it is.
-type SASLConfig struct {
-	Mechanism string `key:"mechanism" doc:"How the client proves who it is." enum:"PLAIN|SCRAM-SHA-256|SCRAM-SHA-512"`
-	Username  string `key:"username" doc:"Name of the user."`
-	Password  string `key:"password" doc:"The user's password." secret:"true"`
-}
-
 // ClientConfig tunes the client. Zero values leave its defaults.
 type ClientConfig struct {
 	ClientID               string              `key:"client_id" doc:"Name that brokers log and quotas apply to."`
@@ -123,6 +116,7 @@ func newSourceConfig() any {
 		OnMissingOffset: onMissingFail,
 		Discover:        connectors.TimeSpan(time.Minute),
 		Client:          newClientConfig(),
+		SASL:            newSASLConfig(),
 	}
 }
 
@@ -133,8 +127,11 @@ func newSinkConfig() any {
 		Compression:  "none",
 		CreateTopics: CreateConfig{Max: 100},
 		Client:       newClientConfig(),
+		SASL:         newSASLConfig(),
 	}
 }
+
+func newSASLConfig() SASLConfig { return SASLConfig{Kerberos: KerberosConfig{ServiceName: "kafka"}} }
 
 func newClientConfig() ClientConfig {
 	return ClientConfig{
@@ -235,18 +232,7 @@ func checkConnection(brokers []string, t *TLSConfig, s *SASLConfig, c *ClientCon
 	if (t.Cert == "") != (t.Key == "") {
 		fault("tls", "cert and key belong together", "set both or neither")
 	}
-	switch s.Mechanism {
-	case "":
-		if s.Username != "" || s.Password != "" {
-			fault("sasl.mechanism", "not set", "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512")
-		}
-	case "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512":
-		if s.Username == "" || s.Password == "" {
-			fault("sasl", s.Mechanism+" needs username and password", "")
-		}
-	default:
-		fault("sasl.mechanism", s.Mechanism+" is not known", "one of PLAIN, SCRAM-SHA-256, SCRAM-SHA-512")
-	}
+	faults = append(faults, s.check()...)
 	if c.DialTimeout <= 0 {
 		fault("client.dial_timeout", "not positive", "")
 	}

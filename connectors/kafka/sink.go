@@ -29,7 +29,7 @@ func init() {
 // newSink makes the sink that the configured delivery needs.
 func newSink(c *SinkConfig) connectors.Sink {
 	s := &sink{
-		cfg: c, conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client, dial: c.dial},
+		cfg: c, conn: connection{brokers: c.Brokers, tls: c.TLS, login: &login{cfg: &c.SASL}, client: c.Client, dial: c.dial},
 		targets: newTargets(),
 	}
 	s.topic, _ = c.Topic.Fixed()

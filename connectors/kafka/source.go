@@ -48,7 +48,7 @@ type source struct {
 func newSource(c *SourceConfig) (*source, error) {
 	s := &source{
 		cfg: c, now: time.Now, dials: newDialWatch(nil),
-		conn: connection{brokers: c.Brokers, tls: c.TLS, sasl: c.SASL, client: c.Client},
+		conn: connection{brokers: c.Brokers, tls: c.TLS, login: &login{cfg: &c.SASL}, client: c.Client},
 	}
 	if c.TopicPattern != "" {
 		pattern, err := regexp.Compile("^(?:" + c.TopicPattern + ")$")
