@@ -144,6 +144,14 @@ type TwoPhaseSink interface {
 	Committer() Committer
 }
 
+// LateRefuser is implemented by sinks whose target can refuse rows as late as at the
+// commit of their checkpoint, which a later Tick hands over: a bounded input is at its
+// end only once there is none left.
+type LateRefuser interface {
+	// RefusesAtCommit reports whether the sink, configured as it is, can do that.
+	RefusesAtCommit() bool
+}
+
 // Committer publishes committables, in this process or a later one. All of its
 // methods can be repeated.
 type Committer interface {

@@ -40,6 +40,8 @@ type attempt struct {
 	uploads *uploads
 	limits  limits
 	counts  *tally
+	late    atomic.Int64 // rows refused at a commit that were handed to on_error
+	ending  atomic.Bool  // the input is at its end, so that nothing is kept for later
 
 	ended  chan struct{} // closed when every source is read to its end
 	left   atomic.Int32  // source tasks that are not at their end
@@ -164,7 +166,7 @@ func (a *attempt) discover(ctx context.Context) error {
 func (a *attempt) Trigger(b checkpoint.Barrier) {
 	// Without storage no later process can publish what stays behind.
 	// And who stops a pipeline wants to see what it wrote.
-	roll := b.Roll() || b.Stop || a.plan.Spec.Checkpoint.Storage == ""
+	roll := b.Roll() || b.Stop || a.ending.Load() || a.plan.Spec.Checkpoint.Storage == ""
 	bar := &barrier{id: b.ID, roll: roll, neutral: b.Kind == checkpoint.Savepoint, triggered: b.Triggered}
 	if b.Stop {
 		// A barrier that comes late, after its stop was withdrawn, meets the order of the next.

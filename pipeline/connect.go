@@ -62,7 +62,7 @@ func (a *attempt) openSinks(ctx context.Context, readOnly bool) error {
 			Subtasks: s.writers * a.parallelism, Generation: a.generation.Load, Origin: a.originName, Slots: slots,
 			Shared: a.shared.get, Encoding: "json", Budget: a.opts.sinkBudget(len(a.plan.sinks)),
 			Interval: cp.Interval, Failpoint: a.opts.Failpoint, ReadOnly: readOnly,
-			Restored: a.restoredFiles, OnError: connectors.RowAction(s.spec.OnError.Action),
+			Restored: a.restoredFiles, OnError: connectors.RowAction(s.spec.OnError.Action), Columns: s.columns,
 		}
 		if err := run.sink.Open(ctx, env); err != nil {
 			return fmt.Errorf("sink %s: open: %w", s.spec.Name, err)

@@ -25,25 +25,35 @@ func (t *task) failer(step string, rule spec.OnError, view *transform.View) fail
 		if e.Step == "" {
 			e.Step = step
 		}
-		e.Expr, e.Reason = t.attempt.plan.Spec.Mask(e.Expr), t.attempt.plan.Spec.Mask(e.Reason)
-		if rule.Action != spec.Skip && rule.Action != spec.DeadLetter {
-			return connectors.Permanent(e)
+		if err := t.bear(rule, limit, e); err != nil || rule.Action != spec.DeadLetter {
+			return err
 		}
-		if !limit.take(time.Now()) {
-			return connectors.Permanent(fmt.Errorf("more than %d records failed within %s (max_errors), the last: %w", rule.Max, rule.Per, e))
-		}
-		t.attempt.counts.failures.add(e.Step, e.Kind)
-		if rule.Action == spec.Skip {
-			t.counts.skipped.Add(1)
-			return nil
-		}
-		t.counts.dead.Add(1)
 		value, err := letterValue(view, b, row)
 		if err != nil {
 			return connectors.Permanent(fmt.Errorf("dead letter of %w: %w", e, err))
 		}
-		return t.deadLetter(ctx, rule.Sink, b, row, value, e)
+		rec := b.Records[row]
+		rec.Value = value
+		return t.deadLetter(ctx, rule.Sink, rec, e)
 	}
+}
+
+// bear counts a record that failed, or ends the run where the rule does not bear it.
+func (t *task) bear(rule spec.OnError, limit *errorLimit, e *connectors.RecordError) error {
+	e.Expr, e.Reason = t.attempt.plan.Spec.Mask(e.Expr), t.attempt.plan.Spec.Mask(e.Reason)
+	if rule.Action != spec.Skip && rule.Action != spec.DeadLetter {
+		return connectors.Permanent(e)
+	}
+	if !limit.take(time.Now()) {
+		return connectors.Permanent(fmt.Errorf("more than %d records failed within %s (max_errors), the last: %w", rule.Max, rule.Per, e))
+	}
+	t.attempt.counts.failures.add(e.Step, e.Kind)
+	if rule.Action == spec.Skip {
+		t.counts.skipped.Add(1)
+	} else {
+		t.counts.dead.Add(1)
+	}
+	return nil
 }
 
 // letterValue is the value of a dead letter: as the source gave it, or as it would
@@ -115,7 +125,7 @@ type deadLetters struct {
 
 // deadLetter writes a record that could not be handled to a sink: as it came,
 // with what went wrong in headers, or as a row of a table.
-func (t *task) deadLetter(ctx context.Context, sink string, b *connectors.Batch, row uint16, value []byte, e *connectors.RecordError) error {
+func (t *task) deadLetter(ctx context.Context, sink string, rec connectors.Record, e *connectors.RecordError) error {
 	w := t.sinkWriter(sink)
 	if w.dead == nil {
 		w.dead = &deadLetters{}
@@ -126,8 +136,6 @@ func (t *task) deadLetter(ctx context.Context, sink string, b *connectors.Batch,
 	}
 	d := w.dead
 	d.batch.Size(1, w.node.stride)
-	rec := b.Records[row]
-	rec.Value = value
 	if w.node.spec.Spec.DeadLetterRows {
 		value, err := deadLetterRow(&rec, e)
 		if err != nil {

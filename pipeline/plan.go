@@ -84,6 +84,7 @@ type sinkNode struct {
 	spec    *spec.Sink
 	exprs   []sinkExpr
 	view    *transform.View // nil for a sink of dead letters only
+	columns []connectors.Column
 	changes sinkChanges
 	stride  int
 	writers int // per subtask: one for each chain that writes to it
@@ -351,6 +352,10 @@ func (b *planner) addSink(s *spec.Sink) {
 		b.fault(s.ConfigPath(), err)
 	}
 	if len(s.From) == 0 {
+		if s.Spec.DeadLetterRows {
+			sink.columns = letterColumns()
+		}
+		b.checkRows(sink)
 		return
 	}
 	ins, ok := b.inputs(s.From)
@@ -378,6 +383,11 @@ func (b *planner) addSink(s *spec.Sink) {
 	if _, err := format.NewEncoder(s.Format, sink.view.Layout(), format.EncoderOptions{}); err != nil {
 		b.fault(s.ConfigPath(), err)
 	}
+	if _, err := format.NewOutput(s.Format); err != nil {
+		b.fault(s.ConfigPath(), err)
+	}
+	sink.columns = columnsOf(sink.view)
+	b.checkRows(sink)
 }
 
 // countWriters finds out which chains write to each sink, dead letters included.
@@ -421,6 +431,7 @@ func (p *Plan) sinksOf(c *chain) []*sinkNode {
 	for _, e := range c.edgesOut() {
 		used[e.to.onError.Sink] = true
 	}
+	p.addRefusers(used)
 	var out []*sinkNode
 	for _, s := range p.sinks {
 		if used[s.spec.Name] {

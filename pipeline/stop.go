@@ -29,7 +29,10 @@ func (a *attempt) awaitEnd(ctx context.Context) error {
 		case <-a.ended:
 			last, cancel := a.untilGraceIsOver(ctx)
 			defer cancel()
-			_, err := a.coord.Trigger(last, checkpoint.Order{Kind: checkpoint.Final, Drained: true})
+			err := a.settleLate(last)
+			if err == nil {
+				_, err = a.coord.Trigger(last, checkpoint.Order{Kind: checkpoint.Final, Drained: true})
+			}
 			return a.orStopped(ctx, err)
 		case <-a.opts.Stop:
 			return a.leave(ctx)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
@@ -52,6 +53,7 @@ type task struct {
 	sel     []uint16
 	refused []refusal
 	counts  counters
+	ticks   atomic.Uint64
 
 	inbox   *inbox          // of a chain that others feed
 	align   *aligner        // likewise
@@ -236,10 +238,11 @@ func (t *task) tick(ctx context.Context, now time.Time) error {
 		}
 	}
 	for _, s := range t.sinks {
-		if err := s.writer.Tick(ctx, now); err != nil {
-			return fmt.Errorf("sink %s: %w", s.name, err)
+		if err := t.tickSink(ctx, s, now); err != nil {
+			return err
 		}
 	}
+	t.ticks.Add(1)
 	return nil
 }
 

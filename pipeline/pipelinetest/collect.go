@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -35,6 +36,9 @@ type Target struct {
 	Refuse func(value string) string
 	// Blind makes the target keep no witness, as a folder of files does.
 	Blind bool
+	// RefuseLate tells why a row is refused when its checkpoint is committed.
+	RefuseLate func(value string) string
+	late       []Row // refused at commits and not handed over
 	// Rolled tells whether the newest barrier asked to leave nothing unpublished.
 	Rolled atomic.Bool
 }
@@ -100,6 +104,8 @@ type collectConfig struct {
 	Once      bool                    `key:"exactly_once" doc:"Publish by checkpoints; otherwise at once."`
 	Format    connectors.FormatConfig `key:"format" doc:"Format of the values."`
 	PrepareMS int64                   `key:"prepare_ms" doc:"How long a prepare takes."`
+	Label     connectors.Template     `key:"label" doc:"A text for each row, kept as its header label."`
+	Columns   string                  `key:"columns" doc:"Names of the columns that the rows must have, or any."`
 	Changes   string                  `key:"changes" enum:"all|append|changelog|upserts" doc:"How an updating stream is taken."`
 }
 
@@ -114,6 +120,41 @@ func (c *collectConfig) changes() connectors.Changes {
 	return connectors.Changes{Mode: connectors.AllChanges}
 }
 
+// check refuses rows of other columns than those that the file names.
+func (c *collectConfig) check(cols []connectors.Column) error {
+	got := "any"
+	if cols != nil {
+		got = DescribeColumns(cols)
+	}
+	if c.Columns == "" || c.Columns == got {
+		return nil
+	}
+	return &connectors.FieldError{Key: "columns", Msg: "the rows have " + got, Help: "name those"}
+}
+
+// DescribeColumns are columns as text, such as id int, tags [string?].
+func DescribeColumns(cols []connectors.Column) string {
+	parts := make([]string, len(cols))
+	for i, col := range cols {
+		parts[i] = col.Name + " " + describeType(col.Type)
+	}
+	return strings.Join(parts, ", ")
+}
+
+func describeType(t connectors.Type) string {
+	s := t.Base.String()
+	switch {
+	case t.Elem != nil:
+		s = "[" + describeType(*t.Elem) + "]"
+	case t.Fields != nil:
+		s = "{" + DescribeColumns(t.Fields) + "}"
+	}
+	if t.Nullable {
+		s += "?"
+	}
+	return s
+}
+
 func init() {
 	for _, rows := range []bool{false, true} {
 		name := map[bool]string{false: "collect", true: "collect_rows"}[rows]
@@ -121,6 +162,7 @@ func init() {
 			Name: name, Doc: "Keeps rows for a test; as lines if they can be dead letters' rows.", DeadLetterRows: rows, Lines: rows,
 			NewConfig: func() any { return &collectConfig{Once: true} },
 			Changes:   func(config any) connectors.Changes { return config.(*collectConfig).changes() },
+			Check:     func(config any, cols []connectors.Column) error { return config.(*collectConfig).check(cols) },
 			New: func(config any) (connectors.Sink, error) {
 				c := config.(*collectConfig)
 				s := &collectSink{config: c, target: targetOf(c.Name)}
@@ -169,6 +211,9 @@ func (s *collectSink) Writer(subtask int) (connectors.Writer, error) {
 
 func (s *collectSink) Close() error { return nil }
 
+// RefusesAtCommit implements connectors.LateRefuser.
+func (s *collectSink) RefusesAtCommit() bool { return s.target.RefuseLate != nil }
+
 // Committer implements connectors.TwoPhaseSink.
 func (s *collectTwoPhase) Committer() connectors.Committer { return (*collectCommitter)(s.collectSink) }
 
@@ -199,6 +244,14 @@ func (w *collectWriter) Write(_ context.Context, rows *connectors.Rows) error {
 		for _, h := range rec.Headers {
 			row.Headers[h.Key] = string(h.Value)
 		}
+		if label := &w.sink.config.Label; label.Set() && rows.DeadLetter == nil {
+			text, err := label.Append(nil, rows, i, labelValue)
+			if err != nil {
+				refused.Rows = append(refused.Rows, connectors.RowError{Row: i, Reason: err.Error(), Kind: "label"})
+				continue
+			}
+			row.Headers["label"] = string(text)
+		}
 		if t.BeforeWrite != nil {
 			if err := t.BeforeWrite(row.Value); err != nil {
 				return err
@@ -222,6 +275,18 @@ func (w *collectWriter) Write(_ context.Context, rows *connectors.Rows) error {
 	return nil
 }
 
+// labelValue writes texts and whole numbers.
+func labelValue(dst []byte, v connectors.Value) ([]byte, error) {
+	switch v.Kind() {
+	case connectors.String:
+		return append(dst, v.Text()...), nil
+	case connectors.Int:
+		return strconv.AppendInt(dst, v.Int(), 10), nil
+	default:
+		return dst, fmt.Errorf("%s has no place in a label", v.Kind())
+	}
+}
+
 func (t *Target) publish(rows []Row) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -230,8 +295,29 @@ func (t *Target) publish(rows []Row) {
 	t.changed = make(chan struct{})
 }
 
-func (w *collectWriter) Tick(context.Context, time.Time) error { return nil }
-func (w *collectWriter) Close() error                          { return nil }
+// Tick hands over what commits have refused, once: the target forgets nothing that a
+// restore would need, since the rows that stand for them are published with the barrier
+// that follows.
+func (w *collectWriter) Tick(context.Context, time.Time) error {
+	t := w.sink.target
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.late) == 0 {
+		return nil
+	}
+	var e connectors.RejectedError
+	for _, r := range t.late {
+		rec := connectors.Record{Value: []byte(r.Value), Key: []byte(r.Key), Origin: &connectors.Origin{Topic: "in", Partition: r.Partition}, Offset: r.Offset}
+		for k, v := range r.Headers {
+			rec.Headers = append(rec.Headers, connectors.Header{Key: k, Value: []byte(v)})
+		}
+		e.Rows = append(e.Rows, connectors.Rejected{Record: rec, Kind: "constraint", Reason: t.RefuseLate(r.Value)})
+	}
+	t.late = nil
+	return &e
+}
+
+func (w *collectWriter) Close() error { return nil }
 
 func (w *collectWriter) Barrier(_ context.Context, b connectors.Barrier) (connectors.Prepare, error) {
 	rows := w.rows
@@ -322,7 +408,13 @@ func (c *collectCommitter) apply(id string, n connectors.CheckpointID) error {
 	}
 	delete(t.staged, id)
 	t.done[id], t.witness, t.origin = true, n, c.env.Origin()
-	t.rows = append(t.rows, rows...)
+	for _, r := range rows {
+		if t.RefuseLate != nil && t.RefuseLate(r.Value) != "" {
+			t.late = append(t.late, r)
+			continue
+		}
+		t.rows = append(t.rows, r)
+	}
 	close(t.changed)
 	t.changed = make(chan struct{})
 	return nil
