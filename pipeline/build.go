@@ -135,7 +135,7 @@ func (t *task) makeDecoder() error {
 	if t.chain.source != nil {
 		cfg = t.chain.source.spec.Format
 	}
-	if err := t.makeExpansion(cfg); err != nil {
+	if err := t.makeIntake(cfg); err != nil {
 		return err
 	}
 	if len(t.chain.base.Fields()) == 0 && !format.Strict(cfg) {

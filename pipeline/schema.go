@@ -12,6 +12,8 @@ import (
 func (b *planner) declare(c *chain, s *spec.Source) {
 	if s.Schema != nil {
 		c.view, c.source.check = transform.Declare(c.base, s.Schema)
+	} else if cols, err := format.Columns(s.Format); err == nil && cols != nil {
+		c.view = transform.Known(c.base, schema.OfColumns(cols))
 	}
 	if key, ok := format.Updates(s.Format); ok {
 		c.view = c.view.Updating(key)
@@ -45,12 +47,12 @@ func (t *task) conforming(b *connectors.Batch, rows []uint16) []uint16 {
 	return ok
 }
 
-// newDecoder makes the decoder of a chain's fields. Behind a source, which checks
+// newDecoder makes the decoder of a chain's fields. But in a source that checks
 // its records as a whole, fields that are declared are turned into what they are
 // declared as each time they are decoded.
 func (c *chain) newDecoder(cfg connectors.FormatConfig) (format.Decoder, error) {
 	d, err := format.NewDecoder(cfg, c.base.Fields(), c.editsSinks())
-	if err != nil || c.source != nil || len(c.base.Conversions()) == 0 {
+	if err != nil || c.source != nil && c.source.check != nil || len(c.base.Conversions()) == 0 {
 		return d, err
 	}
 	return &declaredDecoder{Decoder: d, fields: c.base.Conversions()}, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
@@ -26,6 +27,7 @@ type sinkOp struct {
 	task    *task
 	to      *sinkWriter
 	encode  format.Encoder
+	output  format.Output // nil where the sink's values are JSON
 	exprs   []sinkExpr
 	changes sinkChanges
 	fail    failFunc
@@ -53,7 +55,31 @@ func newSinkOp(t *task, n *node, to *sinkWriter, fail failFunc) (*sinkOp, error)
 	s.rows.Layout = n.sink.view.Layout()
 	s.noteEval = func(row uint16, e *expr.EvalError) { s.evalFailed = append(s.evalFailed, evalFailure{row, e}) }
 	s.noteEncode = func(i int, err error) { s.encodeFailed = append(s.encodeFailed, encodeFailure{i, err}) }
+	if s.output, err = format.NewOutput(n.sink.spec.Format); err != nil || s.output == nil {
+		return s, err
+	}
+	env := format.Env{Topic: fixedTopic(n.sink.spec.Config), Columns: n.sink.columns}
+	t.starts = append(t.starts, start{"the format of sink " + to.name, env, s.output.Start})
 	return s, nil
+}
+
+// fixedTopic is the topic that a sink writes to, where its configuration has one and no
+// expression chooses it.
+func fixedTopic(config any) string {
+	v := reflect.ValueOf(config).Elem()
+	for _, f := range connectors.Fields(v.Type()) {
+		if f.Key != "topic" {
+			continue
+		}
+		switch topic := v.Field(f.Index).Interface().(type) {
+		case string:
+			return topic
+		case connectors.Template:
+			name, _ := topic.Fixed()
+			return name
+		}
+	}
+	return ""
 }
 
 func (s *sinkOp) receive(ctx context.Context, b *connectors.Batch, sel []uint16) error {
@@ -106,9 +132,25 @@ func (s *sinkOp) some(ctx context.Context, b *connectors.Batch, sel []uint16) er
 			return err
 		}
 	}
+	if s.output != nil && len(s.rows.Sel) > 0 {
+		if err := s.convert(ctx); err != nil {
+			return err
+		}
+	}
 	err := s.write(ctx)
 	b.Arena.Rewind(mark)
 	return err
+}
+
+// convert turns the values from JSON into the sink's own format.
+func (s *sinkOp) convert(ctx context.Context) error {
+	if err := s.output.Encode(ctx, &s.rows, s.noteEncode); err != nil {
+		return fmt.Errorf("sink %s: encode: %w", s.to.name, err)
+	}
+	if len(s.encodeFailed) > 0 {
+		return s.dropUnencoded(ctx)
+	}
+	return nil
 }
 
 // dropUnencoded takes the rows that have no encoded form out.

@@ -42,7 +42,8 @@ type task struct {
 	id      checkpoint.TaskID
 
 	decode  format.Decoder // nil where no field is read
-	expand  *expansion     // nil where a record of the source is a row
+	intake  *intake        // nil where a record of the source is a row as it is
+	starts  []start
 	exprs   *expr.Env
 	head    receiver
 	failAt  failFunc // for records that the head cannot read
@@ -78,10 +79,12 @@ type refusal struct {
 
 // run works until ctx ends or something fails.
 func (t *task) run(ctx context.Context) error {
-	var err error
-	if t.reader != nil {
+	err := t.begin(ctx)
+	switch {
+	case err != nil:
+	case t.reader != nil:
 		err = t.runSource(ctx)
-	} else {
+	default:
 		err = t.runReceiver(ctx)
 	}
 	if err != nil && ctx.Err() == nil {
@@ -249,8 +252,8 @@ func (t *task) tick(ctx context.Context, now time.Time) error {
 // processSource takes a batch of the source.
 func (t *task) processSource(ctx context.Context, b *connectors.Batch) error {
 	t.counts.read(b)
-	if t.expand != nil {
-		return t.processExpanded(ctx, b)
+	if t.intake != nil {
+		return t.processIntake(ctx, b)
 	}
 	return t.processRows(ctx, b, b.Next)
 }
@@ -358,7 +361,7 @@ func (t *task) enter(b *connectors.Batch, e *edge) ([]uint16, error) {
 		b.SetStride(t.chain.base.Stride())
 	}
 	t.refused = t.refused[:0]
-	t.leaveUnexpanded()
+	t.leaveRefused()
 	if t.decode == nil || e != nil && e.keying != nil && !e.keying.rows {
 		return t.eventTime(b, t.conforming(b, t.sel)), nil
 	}

@@ -11,7 +11,9 @@ type debeziumConfig struct {
 	Strict   bool                `key:"strict" doc:"check every row completely, as the format json does"`
 	MaxSize  connectors.ByteSize `key:"max_size" doc:"largest envelope that is decoded; a larger one is a record error"`
 	MaxDepth int                 `key:"max_depth" doc:"deepest nesting of lists and objects; what goes deeper is a record error"`
-	Key      fieldNames          `key:"key" doc:"the fields of the table's primary key: at any time there is at most one row for a key"`
+	// Format is what envelopes are written in.
+	Format connectors.FormatConfig `key:"format" doc:"what envelopes are written in, such as {avro: {registry: {url: …}}}; JSON without it"`
+	Key    fieldNames              `key:"key" doc:"the fields of the table's primary key: at any time there is at most one row for a key"`
 }
 
 func (c *debeziumConfig) json() *jsonConfig {
@@ -21,7 +23,19 @@ func (c *debeziumConfig) json() *jsonConfig {
 func (c *debeziumConfig) strict() bool { return c.Strict }
 
 // Validate reports limits that make no sense.
-func (c *debeziumConfig) Validate() error { return c.json().Validate() }
+func (c *debeziumConfig) Validate() error {
+	err := c.json().Validate()
+	if c.Format.Name == "" {
+		return err
+	}
+	if c.Format.Name == "debezium" {
+		return errors.Join(err, &connectors.FieldError{Key: "format", Msg: "envelopes in envelopes are not read"})
+	}
+	if fault := Check(c.Format); fault != nil {
+		err = errors.Join(err, &connectors.FieldError{Key: "format", Msg: fault.Error()})
+	}
+	return err
+}
 
 // fieldNames is a list of fields, or a single one.
 type fieldNames []string
@@ -50,6 +64,7 @@ func init() {
 		Decoder: func(config any, fields []Field, recordSpans bool) (Decoder, error) {
 			return newJSONDecoder(config.(*debeziumConfig).json(), fields, recordSpans)
 		},
+		Input: func(config any) (Input, error) { return NewInput(config.(*debeziumConfig).Format) },
 		Encoder: func(any, *connectors.Layout, EncoderOptions) (Encoder, error) {
 			return nil, errors.New("the format debezium can only be read: write json, with changelog: true for the operation of each row")
 		},

@@ -138,6 +138,9 @@ type Spec struct {
 	// can only be read, or only be written, returns an error that says so.
 	Input  func(config any) (Input, error)
 	Output func(config any) (Output, error)
+	// Columns are the fields of records so configured, where the configuration itself
+	// says them, as an inline schema does; nil for formats that never do.
+	Columns func(config any) ([]connectors.Column, error)
 	// Example is an example of the value of the key format, which validates.
 	Example string
 }
@@ -147,10 +150,22 @@ var formats = map[string]Spec{}
 // Register makes a format known; a name taken twice or an incomplete
 // description panics at the program's start.
 func Register(s Spec) {
+	if s.Input != nil && s.Decoder == nil && s.Encoder == nil {
+		s.Decoder, s.Encoder = plainDecoder, plainEncoder
+	}
 	if _, taken := formats[s.Name]; taken || s.Name == "" || s.Doc == "" || s.NewConfig == nil || s.Decoder == nil || s.Encoder == nil {
 		panic("format " + s.Name + " is registered twice or incompletely")
 	}
 	formats[s.Name] = s
+}
+
+// plainDecoder and plainEncoder are those of formats whose values come and go as JSON.
+func plainDecoder(_ any, fields []Field, recordSpans bool) (Decoder, error) {
+	return NewDecoder(connectors.FormatConfig{}, fields, recordSpans)
+}
+
+func plainEncoder(_ any, layout *connectors.Layout, opts EncoderOptions) (Encoder, error) {
+	return NewEncoder(connectors.FormatConfig{}, layout, opts)
 }
 
 // Formats lists the formats, sorted by name.
@@ -197,6 +212,33 @@ func NewEncoder(cfg connectors.FormatConfig, layout *connectors.Layout, opts Enc
 		return nil, err
 	}
 	return spec.Encoder(config, layout, opts)
+}
+
+// NewInput makes what turns values of cfg's format into JSON; nil where they are JSON.
+func NewInput(cfg connectors.FormatConfig) (Input, error) {
+	spec, config, err := configure(cfg)
+	if err != nil || spec.Input == nil {
+		return nil, err
+	}
+	return spec.Input(config)
+}
+
+// NewOutput makes what turns JSON into values of cfg's format; nil where they are JSON.
+func NewOutput(cfg connectors.FormatConfig) (Output, error) {
+	spec, config, err := configure(cfg)
+	if err != nil || spec.Output == nil {
+		return nil, err
+	}
+	return spec.Output(config)
+}
+
+// Columns are the fields that cfg says records of its format have; nil where it does not.
+func Columns(cfg connectors.FormatConfig) ([]connectors.Column, error) {
+	spec, config, err := configure(cfg)
+	if err != nil || spec.Columns == nil {
+		return nil, err
+	}
+	return spec.Columns(config)
 }
 
 // configure finds the format and decodes its options. No name means json.

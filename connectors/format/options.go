@@ -1,9 +1,11 @@
 package format
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -15,23 +17,61 @@ import (
 // options of a format and validates it. All faults are returned together, those
 // of one key as *connectors.FieldError.
 func decodeOptions(format string, options map[string]any, config any) error {
-	target := reflect.ValueOf(config).Elem()
-	fields := connectors.Fields(target.Type())
-	var faults []error
-	for _, key := range slices.Sorted(maps.Keys(options)) {
-		at := slices.IndexFunc(fields, func(f connectors.Field) bool { return f.Key == key })
-		if at < 0 {
-			faults = append(faults, unknownOption(format, key, fields))
-			continue
-		}
-		if err := setOption(target.Field(fields[at].Index), options[key]); err != nil {
-			faults = append(faults, &connectors.FieldError{Key: key, Msg: err.Error()})
-		}
-	}
+	faults := setOptions(format, "", options, reflect.ValueOf(config).Elem())
 	if v, ok := config.(connectors.Validator); ok && len(faults) == 0 {
 		return v.Validate()
 	}
 	return errors.Join(faults...)
+}
+
+// setOptions fills a struct, the one of the format or of a block within it, whose keys
+// begin with prefix.
+func setOptions(format, prefix string, options map[string]any, target reflect.Value) (faults []error) {
+	fields := connectors.Fields(target.Type())
+	for _, key := range slices.Sorted(maps.Keys(options)) {
+		at := slices.IndexFunc(fields, func(f connectors.Field) bool { return f.Key == key })
+		if at < 0 {
+			faults = append(faults, unknownOption(format, prefix+key, fields))
+			continue
+		}
+		field := target.Field(fields[at].Index)
+		if block, ok := structOf(field); ok {
+			if m, isMap := options[key].(map[string]any); isMap {
+				faults = append(faults, setOptions(format, prefix+key+".", m, block)...)
+				continue
+			}
+		}
+		if err := setOption(field, options[key]); err != nil {
+			faults = append(faults, &connectors.FieldError{Key: prefix + key, Msg: err.Error()})
+			continue
+		}
+		if allowed := fields[at].Enum; allowed != nil && !slices.Contains(allowed, field.String()) {
+			faults = append(faults, &connectors.FieldError{Key: prefix + key, Msg: "one of " + strings.Join(allowed, ", ") + " is wanted"})
+		}
+	}
+	for _, f := range fields {
+		if _, given := options[f.Key]; f.Required && !given {
+			faults = append(faults, &connectors.FieldError{Key: prefix + f.Key, Msg: "is missing"})
+		}
+	}
+	return faults
+}
+
+// structOf is the struct that a field holds options in, made where the field is a pointer.
+func structOf(field reflect.Value) (reflect.Value, bool) {
+	if _, own := field.Addr().Interface().(connectors.ConfigValue); own {
+		return field, false
+	}
+	switch {
+	case field.Kind() == reflect.Struct:
+		return field, true
+	case field.Kind() == reflect.Pointer && field.Type().Elem().Kind() == reflect.Struct:
+		if field.IsNil() {
+			field.Set(reflect.New(field.Type().Elem()))
+		}
+		return field.Elem(), true
+	}
+	return field, false
 }
 
 func unknownOption(format, key string, fields []connectors.Field) error {
@@ -58,6 +98,8 @@ func setOption(field reflect.Value, v any) error {
 		field.SetInt(given.Int())
 	case field.Kind() == reflect.String && given.Kind() == reflect.String:
 		field.SetString(given.String())
+	case field.Kind() == reflect.Slice && field.Type().Elem().Kind() == reflect.String:
+		return setTexts(field, v)
 	default:
 		return fmt.Errorf("%s is wanted", optionKinds[field.Kind()])
 	}
@@ -68,4 +110,63 @@ var optionKinds = map[reflect.Kind]string{
 	reflect.Bool:   "true or false",
 	reflect.Int:    "a whole number",
 	reflect.String: "a text",
+	reflect.Slice:  "a text or a list of texts", reflect.Struct: "a map of options", reflect.Pointer: "a map of options",
+}
+
+// setTexts sets a list of texts, for which a single one can stand.
+func setTexts(field reflect.Value, v any) error {
+	list, ok := v.([]any)
+	if !ok {
+		list = []any{v}
+	}
+	for _, item := range list {
+		text, ok := item.(string)
+		if !ok {
+			return fmt.Errorf("%s is wanted", optionKinds[reflect.Slice])
+		}
+		field.Set(reflect.Append(field, reflect.ValueOf(text)))
+	}
+	return nil
+}
+
+// InFolder is cfg with the files that its options name taken from a folder, where their
+// paths are relative. They are the options with the tag file.
+func InFolder(cfg connectors.FormatConfig, folder string) connectors.FormatConfig {
+	spec, ok := formats[cmp.Or(cfg.Name, "json")]
+	if !ok || len(cfg.Options) == 0 {
+		return cfg
+	}
+	t := reflect.TypeOf(spec.NewConfig()).Elem()
+	options := maps.Clone(cfg.Options)
+	for _, f := range connectors.Fields(t) {
+		given, has := options[f.Key]
+		switch {
+		case !has:
+		case f.Type == reflect.TypeFor[connectors.FormatConfig]():
+			var inner connectors.FormatConfig
+			if inner.UnmarshalConfig(given) == nil && inner.Options != nil {
+				options[f.Key] = map[string]any{inner.Name: InFolder(inner, folder).Options}
+			}
+		case t.Field(f.Index).Tag.Get("file") == "true":
+			options[f.Key] = inFolder(given, folder)
+		}
+	}
+	cfg.Options = options
+	return cfg
+}
+
+func inFolder(given any, folder string) any {
+	switch v := given.(type) {
+	case string:
+		if !filepath.IsAbs(v) {
+			return filepath.Join(folder, v)
+		}
+	case []any:
+		out := slices.Clone(v)
+		for i := range out {
+			out[i] = inFolder(out[i], folder)
+		}
+		return out
+	}
+	return given
 }

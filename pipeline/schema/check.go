@@ -154,6 +154,16 @@ func toFloat(v connectors.Value) (connectors.Value, string) {
 			return v, "is a number beyond those of a float: declare it as decimal or number"
 		}
 		return connectors.FloatValue(f), ""
+	case connectors.String: // JSON has no numbers for these
+		switch v.Text() {
+		case "NaN":
+			return connectors.FloatValue(math.NaN()), ""
+		case "Infinity":
+			return connectors.FloatValue(math.Inf(1)), ""
+		case "-Infinity":
+			return connectors.FloatValue(math.Inf(-1)), ""
+		}
+		return v, mismatch(v, "float")
 	default:
 		return v, mismatch(v, "float")
 	}

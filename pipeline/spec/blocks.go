@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"regexp"
 	"slices"
@@ -184,8 +185,9 @@ func (l *loader) pipelineName(n *node) {
 // defaultFormat is the format of values where nothing else is written.
 const defaultFormat = "json"
 
-// formatOf is the format that a configuration holds under that key.
-func formatOf(config any) connectors.FormatConfig {
+// formatOf is the format that a configuration holds under that key. Files that it names
+// are taken from the folder of the pipeline's file.
+func (l *loader) formatOf(config any) connectors.FormatConfig {
 	var out connectors.FormatConfig
 	if config != nil {
 		v := reflect.ValueOf(config).Elem()
@@ -200,7 +202,7 @@ func formatOf(config any) connectors.FormatConfig {
 	if out.Name == "" {
 		out.Name = defaultFormat
 	}
-	return out
+	return format.InFolder(out, filepath.Dir(l.p.File))
 }
 
 // format checks the name and the options of a format that the file has.

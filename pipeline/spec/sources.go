@@ -74,7 +74,7 @@ func (l *loader) sources(one, many *node) {
 			s.Spec, _ = connectors.LookupSource(kind.key)
 			config := s.Spec.NewConfig()
 			if l.config(kind.name, kind.value, config, "source "+kind.key) {
-				s.Format = formatOf(config)
+				s.Format = l.formatOf(config)
 				if l.format(kind.value, s.Format) {
 					s.Config = config
 				}
@@ -109,7 +109,7 @@ func (l *loader) sinks(one, many *node) {
 			s.Spec, _ = connectors.LookupSink(kind.key)
 			config := s.Spec.NewConfig()
 			if l.config(kind.name, kind.value, config, "sink "+kind.key) {
-				s.Format = formatOf(config)
+				s.Format = l.formatOf(config)
 				if l.format(kind.value, s.Format) {
 					s.Config = config
 				}

@@ -33,12 +33,18 @@ func (b *Base) Conversions() []Conversion { return b.converts }
 // Declare is the view of a source's records whose fields are declared. Each of
 // them is decoded; check does so with records that have been.
 func Declare(base *Base, record *schema.Type) (view *View, check *schema.Checker) {
+	return Known(base, record), schema.NewChecker(record, base.exactField)
+}
+
+// Known is the view of a source's records whose fields are as record says, since their
+// format makes them so. They are decoded where something reads them.
+func Known(base *Base, record *schema.Type) *View {
 	v := NewView(base)
 	v.named = true
 	for _, f := range record.Fields {
 		v.raw = append(v.raw, known{name: f.Name, typ: f.Type.Decoded(), shape: f.Type})
 	}
-	return v, schema.NewChecker(record, base.exactField)
+	return v
 }
 
 // exactField is field, of which numbers can be wanted as their text.
