@@ -2,12 +2,14 @@
 package all
 
 import (
-	_ "github.com/sluice-etl/sluice/connectors/blackhole" // registers the connector
-	_ "github.com/sluice-etl/sluice/connectors/files"     // registers the connector
-	_ "github.com/sluice-etl/sluice/connectors/generate"  // registers the connector
-	_ "github.com/sluice-etl/sluice/connectors/http"      // registers the connector
-	_ "github.com/sluice-etl/sluice/connectors/kafka"     // registers the connector
-	_ "github.com/sluice-etl/sluice/connectors/postgres"  // registers the connector
-	_ "github.com/sluice-etl/sluice/connectors/redis"     // registers the connector
-	_ "github.com/sluice-etl/sluice/connectors/stdout"    // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/blackhole"   // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/files"       // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/format/csv"  // registers the format
+	_ "github.com/sluice-etl/sluice/connectors/format/text" // registers the format
+	_ "github.com/sluice-etl/sluice/connectors/generate"    // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/http"        // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/kafka"       // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/postgres"    // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/redis"       // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/stdout"      // registers the connector
 )
