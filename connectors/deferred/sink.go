@@ -75,6 +75,9 @@ func NewSink(target Target, o Options) *Sink {
 // Guarantee is that of the target.
 func (s *Sink) Guarantee() connectors.Guarantee { return s.target.Guarantee() }
 
+// RefusesAtCommit implements connectors.LateRefuser.
+func (s *Sink) RefusesAtCommit() bool { return true }
+
 // encoderBytes is about what a subtask needs beside its kept rows.
 const encoderBytes = 4 * blockSize
 
