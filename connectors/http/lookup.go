@@ -3,7 +3,6 @@ package http
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -67,7 +66,7 @@ func NewLookup(c LookupConfig, columns []string) (*Lookup, error) {
 		l.header.Set("Content-Type", "application/json")
 	}
 	if c.Username != "" {
-		l.header.Set("Authorization", "Basic "+base64.StdEncoding.EncodeToString([]byte(c.Username+":"+c.Password)))
+		l.header.Set("Authorization", basic(c.Username, c.Password))
 	}
 	for name, value := range c.Headers {
 		l.header.Set(name, value)
