@@ -27,8 +27,9 @@ type Sink struct {
 	env    connectors.SinkEnv
 	share  int64 // bytes of kept rows that one subtask has in memory at most
 
-	applying sync.Mutex // held while the target applies
-	look     atomic.Bool
+	applying sync.Mutex  // held while the target applies
+	doubt    bool        // a reply got lost, perhaps with the number of refused rows
+	look     atomic.Bool // there may be refused rows to hand over
 
 	mu       sync.Mutex
 	writers  []*writer
@@ -258,13 +259,17 @@ func (s *Sink) apply(ctx context.Context, com connectors.Committable, restored b
 	refused, err := s.target.Apply(ctx, Commit{ID: com.Checkpoint, Restored: restored, Rows: rows, Settled: d.Settled})
 	s.env.Failpoint(s.kind + ".apply.after")
 	if err != nil {
+		s.doubt = true
 		return err
 	}
-	if refused > 0 {
-		s.look.Store(true)
+	// A process may have ended between a commit and its report.
+	perhaps := refused > 0 || restored || s.doubt
+	s.doubt = false
+	if !perhaps {
+		return nil
 	}
-	// A process may have ended between the commit and its report.
-	if s.env.OnError == connectors.RowFail && (refused > 0 || restored) {
+	s.look.Store(true)
+	if s.env.OnError == connectors.RowFail {
 		return s.failed(ctx)
 	}
 	return nil
