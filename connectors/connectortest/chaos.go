@@ -46,7 +46,7 @@ func runChaos(c Chaos, seed uint64) error {
 	if c.Faults == nil {
 		c.Faults = func(bool) {}
 	}
-	m := &monkey{world: &world{target: c.Sink}, rand: rand.New(rand.NewPCG(seed, 2))}
+	m := &monkey{world: newWorld(c.Sink), rand: rand.New(rand.NewPCG(seed, 2))}
 	c.Faults(true)
 	for range chaosSteps {
 		m.step(ctx)

@@ -2,25 +2,40 @@ package connectortest
 
 import (
 	"context"
-	"fmt"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
 
+// Reader returns the values that a reader of a target sees at this moment, by other means
+// than the sink's own.
+type Reader func(ctx context.Context) ([]string, error)
+
 // Sink is a sink under test, with a target of its own.
 type Sink struct {
 	// New makes the sink anew over the same target, as a process that starts does.
-	New func() (connectors.Sink, error)
-	// Read returns the values that a reader of the target sees at this moment, by
-	// other means than the sink's own.
-	Read func(ctx context.Context) ([]string, error)
+	New  func() (connectors.Sink, error)
+	Read Reader
 	// Ordered says that Read returns the records of one partition in the order in
 	// which they were written.
 	Ordered bool
 	// Timeout bounds each check, 30s if 0: a sink that hangs fails.
 	Timeout time.Duration
+	// Network are the hooks of a target that is reached over a network; nil for others.
+	// With them every check that needs one is run, or declared in Without.
+	Network *Network
+	// Poison makes the value of a record that the target refuses, in place of the one
+	// with "partition" and "offset"; nil where the target takes all.
+	Poison func(partition, offset int) string
+	// Updating is a target for an updating stream; nil where the sink takes none.
+	Updating *Updating
+	// Without says which checks do not apply and why, by the names of this package.
+	Without map[string]string
+	// Virtual says that sink and target know no time but that of testing/synctest: the
+	// target is then down for a minute rather than for a moment.
+	Virtual bool
 }
 
 // TestSink runs every check of the contract that applies to a sink's guarantee,
@@ -28,20 +43,11 @@ type Sink struct {
 func TestSink(t *testing.T, fresh func(t *testing.T) Sink) {
 	for _, c := range sinkChecks {
 		t.Run(c.name, func(t *testing.T) {
-			target := fresh(t)
-			s, err := target.New()
-			if err != nil {
-				t.Fatal(err)
+			if c.virtual && fresh(t).Virtual {
+				synctest.Test(t, func(t *testing.T) { c.test(t, fresh) })
+				return
 			}
-			if _, two := s.(connectors.TwoPhaseSink); c.twoPhase && !two {
-				if s.Guarantee() == connectors.ExactlyOnce {
-					t.Fatal("an exactly-once sink must be a TwoPhaseSink")
-				}
-				return // the check concerns two-phase sinks only
-			}
-			if err := runSinkCheck(c, target); err != nil {
-				t.Fatal(err)
-			}
+			c.test(t, fresh)
 		})
 	}
 }
@@ -50,412 +56,99 @@ type sinkCheck struct {
 	name     string
 	twoPhase bool
 	run      func(ctx context.Context, w *world) error
+	// cases makes further runs, each on a target of its own; run is nil then.
+	cases func(ctx context.Context, w *world) ([]testCase, error)
+	// applies tells whether a sink has what the check needs; nil for every one.
+	applies func(s *Sink) bool
+	virtual bool
 }
 
-func runSinkCheck(c sinkCheck, target Sink) error {
+// testCase is one run of a check.
+type testCase struct {
+	name string
+	run  func(ctx context.Context, w *world) error
+}
+
+func (c *sinkCheck) test(t *testing.T, fresh func(t *testing.T) Sink) {
+	target := fresh(t)
+	if err := target.checkHooks(); err != nil {
+		t.Fatal(err)
+	}
+	if c.applies != nil && !c.applies(&target) {
+		return
+	}
+	s, err := target.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, two := s.(connectors.TwoPhaseSink); c.twoPhase && !two {
+		if s.Guarantee() == connectors.ExactlyOnce {
+			t.Fatal("an exactly-once sink must be a TwoPhaseSink")
+		}
+		return // the check concerns two-phase sinks only
+	}
+	if c.cases == nil {
+		if err := runSinkCheck(c.run, target); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	cases, err := c.list(target)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range cases {
+		t.Run(one.name, func(t *testing.T) {
+			if err := runSinkCheck(one.run, fresh(t)); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+// list finds the cases of a check.
+func (c *sinkCheck) list(target Sink) (cases []testCase, err error) {
+	err = runSinkCheck(func(ctx context.Context, w *world) (err error) {
+		cases, err = c.cases(ctx, w)
+		return err
+	}, target)
+	return cases, err
+}
+
+func runSinkCheck(run func(ctx context.Context, w *world) error, target Sink) error {
 	timeout := target.Timeout
 	if timeout == 0 {
 		timeout = 30 * time.Second
 	}
+	if target.Virtual {
+		timeout += 2 * virtualOutage
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	return c.run(ctx, &world{target: target})
+	return run(ctx, newWorld(target))
 }
 
 var sinkChecks = []sinkCheck{
-	{"takes batches of any shape", false, anyShape},
-	{"opens and closes without records", false, unused},
-	{"takes checkpoints without records", false, emptyCheckpoints},
-	{"goes on after a restore", false, restoreEach},
-	{"shows nothing before the commit", true, invisible},
-	{"loses nothing of a failed checkpoint", true, failedCheckpoint},
-	{"loses nothing of a cancelled prepare", true, cancelledPrepare},
-	{"takes back what no checkpoint holds", true, crashBeforeMetadata},
-	{"publishes what a crash left prepared", true, crashBeforeCommit},
-	{"publishes once what a crash left published", true, crashAfterCommit},
-	{"publishes once when starts are interrupted", true, crashWhileRestoring},
-	{"restores at another parallelism", true, rescale},
-	{"lets a newer process take over", true, takeOver},
-}
-
-func whole(left int) int { return left }
-
-// shapes are batch sizes in turn: nothing left by a filter, one record, some, all.
-func shapes() func(left int) int {
-	turn := 0
-	return func(left int) int {
-		turn++
-		return [...]int{0, 1, 7, 300, left}[turn%5]
-	}
-}
-
-func anyShape(ctx context.Context, w *world) error {
-	p, err := w.start(ctx, nil, 2)
-	if err != nil {
-		return err
-	}
-	shape := shapes()
-	for _, n := range []int{2 * connectors.MaxBatch, 0, 1, 333} {
-		if err := p.feed(ctx, n, shape); err != nil {
-			return err
-		}
-		if _, err := p.checkpoint(ctx, false); err != nil {
-			return err
-		}
-	}
-	return p.finish(ctx)
-}
-
-func unused(ctx context.Context, w *world) error {
-	p, err := w.start(ctx, nil, 3)
-	if err != nil {
-		return err
-	}
-	if err := p.stop(); err != nil {
-		return fmt.Errorf("close: %w", err)
-	}
-	return w.verify(ctx, [partitions]int{}, connectors.ExactlyOnce)
-}
-
-func emptyCheckpoints(ctx context.Context, w *world) error {
-	p, err := w.start(ctx, nil, 2)
-	if err != nil {
-		return err
-	}
-	for i := range 6 {
-		if i == 3 {
-			if err := p.feed(ctx, 10, whole); err != nil {
-				return err
-			}
-		}
-		if _, err := p.checkpoint(ctx, false); err != nil {
-			return err
-		}
-	}
-	return p.finish(ctx)
-}
-
-// restoreEach ends the process after each checkpoint, with records that it took
-// after it.
-func restoreEach(ctx context.Context, w *world) error {
-	var last *snapshot
-	for i := range 5 {
-		p, err := w.start(ctx, last, 2)
-		if err != nil {
-			return err
-		}
-		if err := p.feed(ctx, 50, whole); err != nil {
-			return err
-		}
-		if i == 4 {
-			return p.finish(ctx)
-		}
-		if last, err = p.checkpoint(ctx, false); err != nil {
-			return err
-		}
-		if err := p.feed(ctx, 20, whole); err != nil {
-			return err
-		}
-		if err := p.stop(); err != nil {
-			return fmt.Errorf("close: %w", err)
-		}
-	}
-	return nil
-}
-
-// fed starts a process that took some records and one checkpoint of them.
-func fed(ctx context.Context, w *world) (*process, *snapshot, error) {
-	p, err := w.start(ctx, nil, 2)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := p.feed(ctx, 100, whole); err != nil {
-		return nil, nil, err
-	}
-	s, err := p.checkpoint(ctx, false)
-	return p, s, err
-}
-
-func invisible(ctx context.Context, w *world) error {
-	p, err := w.start(ctx, nil, 2)
-	if err != nil {
-		return err
-	}
-	if err := p.feed(ctx, 500, whole); err != nil {
-		return err
-	}
-	s, err := p.prepare(ctx, true)
-	if err != nil {
-		return err
-	}
-	seen, err := w.read(ctx)
-	if err != nil {
-		return err
-	}
-	if len(seen) > 0 {
-		return fmt.Errorf("%d records are visible before the commit", len(seen))
-	}
-	if s, err = w.complete(s); err != nil {
-		return err
-	}
-	if err := p.commit(ctx, s); err != nil {
-		return err
-	}
-	if err := w.verify(ctx, p.next, connectors.ExactlyOnce); err != nil {
-		return fmt.Errorf("after the commit of a checkpoint that leaves nothing unpublished: %w", err)
-	}
-	return p.finish(ctx)
-}
-
-func failedCheckpoint(ctx context.Context, w *world) error {
-	p, _, err := fed(ctx, w)
-	if err != nil {
-		return err
-	}
-	for range 3 {
-		if err := p.feed(ctx, 30, whole); err != nil {
-			return err
-		}
-		if _, err := p.prepare(ctx, false); err != nil {
-			return err
-		}
-		w.retain() // the attempt failed elsewhere
-	}
-	s, err := p.checkpoint(ctx, false)
-	if err != nil {
-		return err
-	}
-	if err := p.stop(); err != nil {
-		return fmt.Errorf("close: %w", err)
-	}
-	if p, err = w.start(ctx, s, 2); err != nil {
-		return err
-	}
-	return p.finish(ctx)
-}
-
-func cancelledPrepare(ctx context.Context, w *world) error {
-	p, _, err := fed(ctx, w)
-	if err != nil {
-		return err
-	}
-	if err := p.feed(ctx, 30, whole); err != nil {
-		return err
-	}
-	w.number++
-	id := connectors.CheckpointID{Generation: p.id, Number: w.number}
-	for _, wr := range p.writers {
-		prepare, err := wr.Barrier(ctx, connectors.Barrier{ID: id})
-		if err != nil {
-			return fmt.Errorf("barrier: %w", err)
-		}
-		dead, cancel := context.WithCancel(ctx)
-		cancel()
-		_, _ = prepare(dead, &w.files)
-	}
-	if err := p.feed(ctx, 30, whole); err != nil {
-		return restart(ctx, w, p) // a writer may ask for a restore
-	}
-	s, err := p.prepare(ctx, false)
-	if err != nil {
-		return restart(ctx, w, p)
-	}
-	if s, err = w.complete(s); err != nil {
-		return err
-	}
-	if err := p.commit(ctx, s); err != nil {
-		return err
-	}
-	return p.finish(ctx)
-}
-
-// restart goes on from the newest complete checkpoint to the end.
-func restart(ctx context.Context, w *world, old *process) error {
-	if err := old.stop(); err != nil {
-		return fmt.Errorf("close: %w", err)
-	}
-	return goOn(ctx, w, w.retained[len(w.retained)-1])
-}
-
-// crashBeforeMetadata prepares checkpoints that never become complete.
-func crashBeforeMetadata(ctx context.Context, w *world) error {
-	p, s, err := fed(ctx, w)
-	if err != nil {
-		return err
-	}
-	for _, roll := range []bool{false, true, true} {
-		if err := p.feed(ctx, 100, whole); err != nil {
-			return err
-		}
-		if _, err := p.prepare(ctx, roll); err != nil {
-			return err
-		}
-		if err := p.stop(); err != nil {
-			return fmt.Errorf("close: %w", err)
-		}
-		if p, err = w.start(ctx, s, 2); err != nil {
-			return err
-		}
-		w.retain()
-	}
-	if err := p.feed(ctx, 70, whole); err != nil {
-		return err
-	}
-	return p.finish(ctx)
-}
-
-// crash ends a process at a checkpoint that is complete; published says how many
-// of its committables were committed.
-func crash(ctx context.Context, w *world, p *process, roll bool, published func(n int) int) (*snapshot, error) {
-	if err := p.feed(ctx, 100, whole); err != nil {
-		return nil, err
-	}
-	s, err := p.prepare(ctx, roll)
-	if err != nil {
-		return nil, err
-	}
-	if s, err = w.complete(s); err != nil {
-		return nil, err
-	}
-	for _, c := range s.Committables[:published(len(s.Committables))] {
-		if err := p.committer.Commit(ctx, c, false); err != nil {
-			return nil, fmt.Errorf("commit: %w", err)
-		}
-	}
-	if err := p.feed(ctx, 10, whole); err != nil {
-		return nil, err
-	}
-	return s, p.stop()
-}
-
-// crashes restores after crashes at complete checkpoints, then goes on to the end.
-func crashes(ctx context.Context, w *world, published func(n int) int) error {
-	p, _, err := fed(ctx, w)
-	if err != nil {
-		return err
-	}
-	for _, roll := range []bool{false, true, true} {
-		s, err := crash(ctx, w, p, roll, published)
-		if err != nil {
-			return err
-		}
-		if p, err = w.start(ctx, s, 2); err != nil {
-			return err
-		}
-		if roll {
-			if err := w.verify(ctx, s.Next, connectors.ExactlyOnce); err != nil {
-				return fmt.Errorf("after the restored committables were committed: %w", err)
-			}
-		}
-	}
-	return p.finish(ctx)
-}
-
-func crashBeforeCommit(ctx context.Context, w *world) error {
-	return crashes(ctx, w, func(int) int { return 0 })
-}
-
-func crashAfterCommit(ctx context.Context, w *world) error {
-	return crashes(ctx, w, func(n int) int { return n })
-}
-
-// crashWhileRestoring publishes a part, and restores more than once.
-func crashWhileRestoring(ctx context.Context, w *world) error {
-	p, _, err := fed(ctx, w)
-	if err != nil {
-		return err
-	}
-	s, err := crash(ctx, w, p, true, func(n int) int { return n / 2 })
-	if err != nil {
-		return err
-	}
-	for range 3 {
-		if p, err = w.start(ctx, s, 2); err != nil {
-			return err
-		}
-		if err := p.feed(ctx, 5, whole); err != nil {
-			return err
-		}
-		if err := p.stop(); err != nil {
-			return fmt.Errorf("close: %w", err)
-		}
-	}
-	return goOn(ctx, w, s)
-}
-
-// goOn restores a checkpoint and runs to the end.
-func goOn(ctx context.Context, w *world, s *snapshot) error {
-	p, err := w.start(ctx, s, 2)
-	if err != nil {
-		return err
-	}
-	if err := p.feed(ctx, 40, whole); err != nil {
-		return err
-	}
-	return p.finish(ctx)
-}
-
-func rescale(ctx context.Context, w *world) error {
-	var last *snapshot
-	for _, subtasks := range []int{2, 4, 1, 3} {
-		p, err := w.start(ctx, last, subtasks)
-		if err != nil {
-			return err
-		}
-		if err := p.feed(ctx, 60, whole); err != nil {
-			return err
-		}
-		if last, err = p.checkpoint(ctx, false); err != nil {
-			return err
-		}
-		if err := p.stop(); err != nil {
-			return fmt.Errorf("close: %w", err)
-		}
-	}
-	return goOn(ctx, w, last)
-}
-
-// takeOver lets a process go on, as one does that slept, when a newer one has
-// restored the checkpoint before its last one. Whatever the old one tries, what
-// it prepared stays unpublished, and the newer one's is untouched.
-func takeOver(ctx context.Context, w *world) error {
-	old, s, err := fed(ctx, w)
-	if err != nil {
-		return err
-	}
-	if err := old.feed(ctx, 100, whole); err != nil {
-		return err
-	}
-	orphan, err := old.prepare(ctx, true)
-	if err != nil {
-		return err
-	}
-	young, err := w.start(ctx, s, 2)
-	if err != nil {
-		return err
-	}
-	if err := young.feed(ctx, 100, whole); err != nil {
-		return err
-	}
-	next, err := young.prepare(ctx, true)
-	if err != nil {
-		return err
-	}
-	if next, err = w.complete(next); err != nil {
-		return err
-	}
-	for _, c := range orphan.Committables {
-		_ = old.committer.Commit(ctx, c, false) // refused, or without effect
-	}
-	if err := old.feed(ctx, 100, whole); err == nil {
-		_, _ = old.prepare(ctx, true)
-	}
-	_ = old.stop()
-	if err := young.commit(ctx, next); err != nil {
-		return err
-	}
-	if err := w.verify(ctx, next.Next, connectors.ExactlyOnce); err != nil {
-		return err
-	}
-	return young.finish(ctx)
+	{name: "takes batches of any shape", run: anyShape},
+	{name: "opens and closes without records", run: unused},
+	{name: "takes checkpoints without records", run: emptyCheckpoints},
+	{name: "goes on after a restore", run: restoreEach},
+	{name: "shows nothing before the commit", twoPhase: true, run: invisible},
+	{name: "loses nothing of a failed checkpoint", twoPhase: true, run: failedCheckpoint},
+	{name: "loses nothing of a cancelled prepare", twoPhase: true, run: cancelledPrepare},
+	{name: "takes back what no checkpoint holds", twoPhase: true, run: crashBeforeMetadata},
+	{name: "publishes what a crash left prepared", twoPhase: true, run: crashBeforeCommit},
+	{name: "publishes once what a crash left published", twoPhase: true, run: crashAfterCommit},
+	{name: "publishes once when starts are interrupted", twoPhase: true, run: crashWhileRestoring},
+	{name: "restores at another parallelism", run: rescale},
+	{name: "lets a newer process take over", twoPhase: true, run: takeOver},
+	{name: "restores a checkpoint before the last one", run: olderCheckpoint},
+	{name: "restores an old savepoint", run: oldSavepoint},
+	{name: "crashes at each durable step", cases: crashPoints},
+	{name: "takes back and replaces rows", run: updates, applies: func(s *Sink) bool { return s.Updating != nil }},
+	{name: "tells of a row that the target refuses", run: poisoned, applies: func(s *Sink) bool { return s.Poison != nil }},
+	{name: "waits for a target that is down", run: outage, virtual: true, applies: func(s *Sink) bool { return s.Network != nil }},
+	{name: "acknowledges nothing while the target is down", run: silence, virtual: true, applies: func(s *Sink) bool { return s.Network != nil }},
+	{name: "bears being put off", run: throttled, applies: func(s *Sink) bool { return s.Network != nil && s.Network.Throttle != nil }},
+	{name: "bears the loss of each reply", cases: lostReplies, applies: func(s *Sink) bool { return s.Network != nil && s.Network.LoseReply != nil }},
 }

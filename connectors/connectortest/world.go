@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -23,6 +25,18 @@ type world struct {
 	generation uint64
 	number     uint64
 	retained   []*snapshot
+	pinned     []*snapshot     // savepoints, whose files are never removed
+	missing    map[string]bool // values that the target has refused
+	// repeated is from where on records are published again; nil where none are.
+	repeated *[partitions]int
+}
+
+func newWorld(target Sink) *world { return &world{target: target, missing: map[string]bool{}} }
+
+// exactlyOnce reports whether the sink promises that.
+func (w *world) exactlyOnce() bool {
+	s, err := w.target.New()
+	return err == nil && s.Guarantee() == connectors.ExactlyOnce
 }
 
 // snapshot is a checkpoint.
@@ -42,17 +56,26 @@ type process struct {
 	writers   []connectors.Writer
 	next      [partitions]int
 	shared    map[string]any
+	crash     *crashPlan // nil for none
 }
 
 // start begins a process as the engine does: open, resolve the restored
 // committables, revoke, start, make writers.
 func (w *world) start(ctx context.Context, from *snapshot, subtasks int) (*process, error) {
+	return w.startWith(ctx, from, subtasks, nil)
+}
+
+// startWith begins a process that may crash.
+func (w *world) startWith(ctx context.Context, from *snapshot, subtasks int, crash *crashPlan) (*process, error) {
 	w.generation++
 	sink, err := w.target.New()
 	if err != nil {
 		return nil, fmt.Errorf("make the sink: %w", err)
 	}
-	p := &process{world: w, id: w.generation, sink: sink, shared: map[string]any{}}
+	p := &process{world: w, id: w.generation, sink: sink, shared: map[string]any{}, crash: crash}
+	if crash != nil {
+		crash.process = p
+	}
 	if two, ok := sink.(connectors.TwoPhaseSink); ok {
 		p.committer = two.Committer()
 	}
@@ -101,7 +124,19 @@ func (p *process) env(subtasks int) connectors.SinkEnv {
 			return p.shared[key]
 		},
 		Encoding: "json", Budget: 16 << 20, Interval: time.Second,
-		Restored: func() connectors.CheckpointFiles { return &p.world.files },
+		Restored: func() connectors.CheckpointFiles { return &p.world.files }, Origin: func() string { return "suite" },
+		OnError: connectors.RowDeadLetter, Failpoint: p.failpoint, Columns: columns, Log: slog.New(slog.DiscardHandler),
+	}
+}
+
+// columns are those of the suite's rows.
+var columns = []connectors.Column{
+	{Name: "partition", Type: connectors.Type{Base: connectors.Integer}}, {Name: "offset", Type: connectors.Type{Base: connectors.Integer}},
+}
+
+func (p *process) failpoint(name string) {
+	if p.crash != nil {
+		p.crash.failpoint(name)
 	}
 }
 
@@ -160,7 +195,7 @@ func (p *process) feed(ctx context.Context, n int, shape func(left int) int) err
 // filter has dropped.
 func (p *process) rows(part, n int) *connectors.Rows {
 	b := new(connectors.Batch)
-	b.Size(min(2*n, connectors.MaxBatch), 0)
+	b.Size(min(2*n, connectors.MaxBatch), slots)
 	rows := &connectors.Rows{Batch: b, Layout: new(connectors.Layout)}
 	origin := &connectors.Origin{Topic: "input", Partition: int32(part)}
 	step := max(1, len(b.Records)/max(1, n))
@@ -170,6 +205,10 @@ func (p *process) rows(part, n int) *connectors.Rows {
 			Value: v, Key: []byte(strconv.Itoa(part)), Origin: origin,
 			Offset: int64(p.next[part]), Time: 1700000000000 + int64(p.next[part]),
 		}
+		slots := b.Row(i * step)
+		slots[SlotKey] = connectors.StringValue(fmt.Sprintf("%d-%d", part, p.next[part]))
+		slots[SlotPartition], slots[SlotOffset] = connectors.IntValue(int64(part)), connectors.IntValue(int64(p.next[part]))
+		slots[SlotGroup] = connectors.StringValue(strconv.Itoa(part))
 		rows.Sel = append(rows.Sel, uint16(i*step))
 		rows.Values = append(rows.Values, v)
 		p.next[part]++
@@ -257,7 +296,7 @@ func (w *world) complete(s *snapshot) (*snapshot, error) {
 func (w *world) retain() {
 	w.retained = w.retained[max(0, len(w.retained)-2):]
 	var refs []connectors.StateFile
-	for _, s := range w.retained {
+	for _, s := range slices.Concat(w.pinned, w.retained) {
 		for _, p := range s.Prepared {
 			refs = append(refs, p.Files...)
 		}
@@ -349,10 +388,17 @@ func (w *world) verify(ctx context.Context, next [partitions]int, g connectors.G
 	for part, n := range next {
 		for offset := range n {
 			v := value(part, offset)
+			if w.missing[v] {
+				continue
+			}
+			most := 1
+			if w.repeated != nil && offset >= w.repeated[part] {
+				most = 2
+			}
 			switch {
 			case seen[v] == 0:
 				return fmt.Errorf("record %s is lost", v)
-			case seen[v] > 1 && g == connectors.ExactlyOnce:
+			case seen[v] > most && g == connectors.ExactlyOnce:
 				return fmt.Errorf("record %s is there %d times", v, seen[v])
 			}
 			total++
@@ -379,7 +425,7 @@ func (w *world) read(ctx context.Context) (map[string]int, error) {
 		if err := json.Unmarshal([]byte(v), &rec); err != nil || rec.Partition < 0 || rec.Partition >= partitions {
 			return nil, fmt.Errorf("the target holds %q, which nobody wrote", v)
 		}
-		if w.target.Ordered && rec.Offset < last[rec.Partition] {
+		if w.target.Ordered && w.repeated == nil && rec.Offset < last[rec.Partition] {
 			return nil, fmt.Errorf("record %s comes after offset %d", v, last[rec.Partition])
 		}
 		last[rec.Partition] = rec.Offset

@@ -1,0 +1,132 @@
+package connectortest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// olderCheckpoint restores the checkpoint before the last proven one, as a user can ask for.
+func olderCheckpoint(ctx context.Context, w *world) error {
+	return older(ctx, w, 1, false)
+}
+
+// oldSavepoint restores a savepoint that many checkpoints came after.
+func oldSavepoint(ctx context.Context, w *world) error {
+	return older(ctx, w, 12, true)
+}
+
+// older restores a checkpoint that others came after: what they published comes again,
+// what was published before stays as it is, and numbers are given a second time, by a
+// later generation.
+func older(ctx context.Context, w *world, after int, savepoint bool) error {
+	p, _, err := fed(ctx, w)
+	if err != nil {
+		return err
+	}
+	if err := p.feed(ctx, 30, whole); err != nil {
+		return err
+	}
+	from, err := p.checkpoint(ctx, true)
+	if err != nil {
+		return err
+	}
+	w.pinned = append(w.pinned, from)
+	for range after {
+		if err := p.feed(ctx, 5, whole); err != nil {
+			return err
+		}
+		if _, err := p.checkpoint(ctx, false); err != nil {
+			return err
+		}
+	}
+	if _, err := p.checkpoint(ctx, true); err != nil {
+		return err
+	}
+	if err := p.stop(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	if savepoint {
+		from.Committables = nil
+	}
+	w.number, w.repeated = from.ID.Number, &from.Next
+	if p, err = w.start(ctx, from, 2); err != nil {
+		return fmt.Errorf("restore what others came after: %w", err)
+	}
+	if err := p.feed(ctx, 100, whole); err != nil {
+		return err
+	}
+	return p.finish(ctx)
+}
+
+// updates writes an updating stream, of which the newest row of each group stays.
+func updates(ctx context.Context, w *world) error {
+	w.target.New, w.target.Read = w.target.Updating.New, w.target.Updating.Read
+	p, err := w.start(ctx, nil, 2)
+	if err != nil {
+		return err
+	}
+	for i := range 5 {
+		for part := range partitions {
+			if err := p.change(ctx, part, i == 4 && part == partitions-1); err != nil {
+				return fmt.Errorf("write: %w", err)
+			}
+		}
+		if i%2 == 0 {
+			if _, err := p.checkpoint(ctx, false); err != nil {
+				return err
+			}
+		}
+	}
+	if _, err := p.checkpoint(ctx, true); err != nil {
+		return err
+	}
+	if err := p.stop(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	got, err := w.read(ctx)
+	if err != nil {
+		return err
+	}
+	for part := range partitions - 1 {
+		if v := value(part, p.next[part]-1); got[v] != 1 {
+			return fmt.Errorf("the newest row of a group, %s, is there %d times", v, got[v])
+		}
+	}
+	if len(got) != partitions-1 {
+		return fmt.Errorf("there are %d rows for %d groups of which one is deleted: %v", len(got), partitions, got)
+	}
+	return nil
+}
+
+// change replaces the row of a group, or deletes it.
+func (p *process) change(ctx context.Context, part int, remove bool) error {
+	first := p.next[part] == 0
+	rows := p.rows(part, 1)
+	rec := rows.Record(0)
+	all := p.world.target.Updating.Mode == connectors.AllChanges
+	switch {
+	case remove:
+		rec.Op = connectors.Delete
+		p.next[part]--
+		rec.Value = []byte(value(part, p.next[part]-1))
+		rows.Values[0] = rec.Value
+		if !all {
+			rows.Values[0] = nil
+		}
+	case !first:
+		rec.Op = connectors.UpdateAfter
+		if all {
+			before := p.rows(part, 1)
+			p.next[part]--
+			old := before.Record(0)
+			old.Op, old.Value = connectors.UpdateBefore, []byte(value(part, p.next[part]-2))
+			before.Values[0] = old.Value
+			if err := p.writers[part%len(p.writers)].Write(ctx, before); err != nil {
+				return err
+			}
+		}
+	}
+	return p.writers[part%len(p.writers)].Write(ctx, rows)
+}
