@@ -1,3 +1,3 @@
-// Package redis finds rows in Redis, or what speaks its protocol, alone, as a cluster,
-// or behind Sentinel.
+// Package redis finds rows in Redis and writes to it, or to what speaks its protocol,
+// alone, as a cluster, or behind Sentinel.
 package redis

@@ -89,3 +89,60 @@ func TestRealServerLookup(t *testing.T) {
 	}
 	right()
 }
+
+func TestRealServerKeepsTheContract(t *testing.T) { suite(t, realAddress) }
+
+func TestRealServerTakesWhatRecordsDo(t *testing.T) { whatRecordsDo(t, realAddress(t)) }
+
+func TestRealServerThatIsKilledWhileItIsWrittenTo(t *testing.T) {
+	address := realAddress(t)
+	w := sending(t, address, nil, func(c *SinkConfig) { c.Key, c.Batch.Records = template("killed:{a}"), 50 })
+	if err := w.Write(t.Context(), rows(many(100)...)); err != nil {
+		t.Fatal(err)
+	}
+	service(t, "kill")
+	done := make(chan error, 1)
+	go func() { done <- w.Write(t.Context(), rows(many(200)...)) }()
+	service(t, "restart")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	client := redis.NewClient(&redis.Options{Addr: address})
+	defer func() { _ = client.Close() }()
+	for i := range 10 {
+		key := fmt.Sprint("killed:", i)
+		if got := client.GetDel(t.Context(), key).Val(); got != fmt.Sprint(190+i) {
+			t.Errorf("key %d is %s", i, got)
+		}
+	}
+}
+
+func TestRealServerWithoutMemoryIsWaitedFor(t *testing.T) {
+	address := realAddress(t)
+	client := redis.NewClient(&redis.Options{Addr: address})
+	defer func() { _ = client.Close() }()
+	full := func(bytes string) {
+		if err := client.ConfigSet(context.Background(), "maxmemory", bytes).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := sending(t, address, nil, func(c *SinkConfig) { c.Key = template("full:{a}") })
+	full("1")
+	defer full("0")
+	done := make(chan error, 1)
+	go func() { done <- w.Write(t.Context(), rows(many(10)...)) }()
+	select {
+	case err := <-done:
+		t.Fatalf("the write ended: %v", err)
+	case <-time.After(300 * time.Millisecond):
+	}
+	full("0")
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		if got := client.GetDel(t.Context(), fmt.Sprint("full:", i)).Val(); got != fmt.Sprint(i) {
+			t.Errorf("key %d is %s", i, got)
+		}
+	}
+}

@@ -64,25 +64,31 @@ func NewLookup(c LookupConfig, columns []string) (*Lookup, error) {
 const dialTimeout = 5 * time.Second
 
 // Open connects.
-func (l *Lookup) Open(ctx context.Context, env connectors.LookupEnv) error {
-	c := &l.config
+func (l *Lookup) Open(ctx context.Context, env connectors.LookupEnv) (err error) {
+	if l.client, err = dial(&l.config, env.Concurrency, env.Timeout); err != nil {
+		return err
+	}
+	return classify(l.client.Ping(ctx).Err())
+}
+
+// dial makes a client, which connects when it is first used.
+func dial(c *LookupConfig, conns int, timeout time.Duration) (redis.UniversalClient, error) {
 	opts := &redis.UniversalOptions{
 		Addrs: c.Addresses, IsClusterMode: c.Cluster, MasterName: c.Master, Username: c.Username, Password: c.Password, DB: c.Database,
 		ClientName: "sluice", DisableIdentity: true, DialTimeout: dialTimeout, ContextTimeoutEnabled: true,
-		// The step makes calls again, with pauses of its own.
+		// The caller makes calls again, with pauses of its own.
 		MaxRetries: -1, DialerRetries: 1,
-		PoolSize: env.Concurrency, ReadTimeout: env.Timeout, WriteTimeout: env.Timeout,
+		PoolSize: conns, ReadTimeout: timeout, WriteTimeout: timeout,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if c.TLS != (TLS{}) {
 		tls, err := c.TLS.config().Build()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		opts.TLSConfig = tls
 	}
-	l.client = redis.NewUniversalClient(opts)
-	return classify(l.client.Ping(ctx).Err())
+	return redis.NewUniversalClient(opts), nil
 }
 
 // MaxKeys is as configured.
