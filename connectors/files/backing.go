@@ -15,6 +15,8 @@ import (
 type backing interface {
 	io.Writer
 	io.ReaderAt
+	// fetch makes all bytes readable, those too that a restored checkpoint holds.
+	fetch(ctx context.Context) error
 	// stage makes the file durable in the store, still hidden.
 	stage(ctx context.Context) (storage.Staged, error)
 	// drop frees everything that stage did not make durable.
@@ -31,19 +33,28 @@ type readableStage interface {
 // direct is a file that is written where it will be staged.
 type direct struct{ readableStage }
 
+func (d direct) fetch(context.Context) error                   { return nil }
 func (d direct) stage(context.Context) (storage.Staged, error) { return d.Close() }
 func (d direct) drop()                                         { d.Abort() }
+
+// converter writes the file of what its backing holds, where that is not the file
+// itself; nil where it is.
+type converter func(ctx context.Context, w io.Writer, rows io.Reader) error
 
 // spool is a file that is kept in a local temporary one until it is complete. The
 // temporary file has no name, so that no crash leaves it behind.
 type spool struct {
 	*os.File
-	fs   storage.FS
-	name string
-	size int64
+	fs      storage.FS
+	name    string
+	size    int64
+	convert converter
+	// restored are the first bytes, which come from a checkpoint, until they are
+	// fetched. There is a hole in their place.
+	restored *joined
 }
 
-func newSpool(f storage.FS, name string) (*spool, error) {
+func newSpool(f storage.FS, name string, convert converter, restored *joined) (*spool, error) {
 	tmp, err := os.CreateTemp("", "sluice-spool-")
 	if err != nil {
 		return nil, fmt.Errorf("make a local spool for %s: %w", name, err)
@@ -52,24 +63,47 @@ func newSpool(f storage.FS, name string) (*spool, error) {
 		_ = tmp.Close()
 		return nil, fmt.Errorf("make a local spool for %s: %w", name, err)
 	}
-	return &spool{File: tmp, fs: f, name: name}, nil
+	s := &spool{File: tmp, fs: f, name: name, convert: convert, restored: restored}
+	if restored != nil {
+		s.size = restored.size()
+	}
+	return s, nil
 }
 
 func (s *spool) Write(b []byte) (int, error) {
-	n, err := s.File.Write(b)
+	n, err := s.WriteAt(b, s.size)
 	s.size += int64(n)
 	return n, err
 }
 
+// fetch is called by one goroutine at a time.
+func (s *spool) fetch(ctx context.Context) error {
+	if s.restored == nil {
+		return nil
+	}
+	if err := s.restored.copyTo(ctx, io.NewOffsetWriter(s.File, 0)); err != nil {
+		return err
+	}
+	s.restored = nil
+	return nil
+}
+
 func (s *spool) stage(ctx context.Context) (storage.Staged, error) {
 	defer s.drop()
+	if err := s.fetch(ctx); err != nil {
+		return storage.Staged{}, err
+	}
 	return stageFrom(ctx, s.fs, s.name, func(w io.Writer) error {
-		_, err := io.CopyBuffer(onlyWriter{w}, io.NewSectionReader(s.File, 0, s.size), make([]byte, bufferSize))
+		rows := io.NewSectionReader(s.File, 0, s.size)
+		if s.convert != nil {
+			return s.convert(ctx, w, rows)
+		}
+		_, err := io.CopyBuffer(onlyWriter{w}, rows, make([]byte, bufferSize))
 		return err
 	})
 }
 
-func (s *spool) drop() { _ = s.File.Close() }
+func (s *spool) drop() { _ = s.Close() }
 
 // joined is a file made of the segments that a restored checkpoint holds.
 type joined struct {
@@ -77,18 +111,38 @@ type joined struct {
 	name     string
 	files    connectors.CheckpointFiles
 	segments []connectors.StateFile
+	convert  converter
+}
+
+func (j *joined) size() (n int64) {
+	for _, s := range j.segments {
+		n += s.Size
+	}
+	return n
 }
 
 func (j *joined) stage(ctx context.Context) (storage.Staged, error) {
-	buf := make([]byte, bufferSize)
 	return stageFrom(ctx, j.fs, j.name, func(w io.Writer) error {
-		for _, seg := range j.segments {
-			if err := j.copy(ctx, w, seg, buf); err != nil {
-				return fmt.Errorf("join segment %s: %w", seg.Path, err)
-			}
+		if j.convert == nil {
+			return j.copyTo(ctx, w)
 		}
-		return nil
+		r, in := io.Pipe()
+		go func() { in.CloseWithError(j.copyTo(ctx, in)) }()
+		err := j.convert(ctx, w, r)
+		_ = r.CloseWithError(io.ErrClosedPipe) // ends the copying
+		return err
 	})
+}
+
+// copyTo writes all segments.
+func (j *joined) copyTo(ctx context.Context, w io.Writer) error {
+	buf := make([]byte, bufferSize)
+	for _, seg := range j.segments {
+		if err := j.copy(ctx, w, seg, buf); err != nil {
+			return fmt.Errorf("join segment %s: %w", seg.Path, err)
+		}
+	}
+	return nil
 }
 
 func (j *joined) copy(ctx context.Context, w io.Writer, seg connectors.StateFile, buf []byte) error {
@@ -103,12 +157,6 @@ func (j *joined) copy(ctx context.Context, w io.Writer, seg connectors.StateFile
 	}
 	return err
 }
-
-func (j *joined) drop() {}
-
-func (j *joined) Write([]byte) (int, error) { return 0, os.ErrClosed }
-
-func (j *joined) ReadAt([]byte, int64) (int, error) { return 0, os.ErrClosed }
 
 // stageFrom stages what fill writes.
 func stageFrom(ctx context.Context, f storage.FS, name string, fill func(io.Writer) error) (storage.Staged, error) {

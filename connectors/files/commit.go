@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"path"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/storage"
@@ -13,18 +14,28 @@ import (
 
 // committableData is the handle of one writer's files of one checkpoint.
 type committableData struct {
-	Files []storage.Staged `json:"files"`
+	Files []publishedFile `json:"files,omitempty"`
+	// Subtask is whose they are, of Subtasks; End says that there was nothing after them.
+	// They are there where the sink writes more than files.
+	Subtask  int  `json:"subtask,omitempty"`
+	Subtasks int  `json:"subtasks,omitempty"`
+	End      bool `json:"end,omitempty"`
 }
 
-func readData(c connectors.Committable) ([]storage.Staged, error) {
+// publishedFile is a file with what it holds.
+type publishedFile struct {
+	storage.Staged
+	Records int64 `json:"records,omitempty"`
+}
+
+func readData(c connectors.Committable) (d committableData, err error) {
 	if c.Empty {
-		return nil, nil
+		return d, nil
 	}
-	var d committableData
 	if err := json.Unmarshal(c.Data, &d); err != nil {
-		return nil, connectors.Permanent(fmt.Errorf("read committable of checkpoint %d: %w", c.Checkpoint.Number, err))
+		return d, connectors.Permanent(fmt.Errorf("read committable of checkpoint %d: %w", c.Checkpoint.Number, err))
 	}
-	return d.Files, nil
+	return d, nil
 }
 
 // Committer publishes the sink's files.
@@ -47,14 +58,17 @@ func (c *committer) Expires() bool { return false }
 
 // Commit publishes the files of a committable.
 func (c *committer) Commit(ctx context.Context, com connectors.Committable, _ bool) error {
-	files, err := readData(com)
+	d, err := readData(com)
 	if err != nil {
 		return err
 	}
-	for _, f := range files {
-		if err := c.publish(ctx, f); err != nil {
+	for _, f := range d.Files {
+		if err := c.publish(ctx, f.Staged); err != nil {
 			return fmt.Errorf("publish file %s: %w", f.Name, err)
 		}
+	}
+	if (*Sink)(c).notes() {
+		return c.finish(ctx, com, d)
 	}
 	return nil
 }
@@ -100,8 +114,8 @@ func (c *committer) Witness(context.Context) (connectors.CheckpointID, bool, err
 
 // Published reports whether a file of c is published: its staged file is gone.
 func (c *committer) Published(ctx context.Context, com connectors.Committable) (bool, error) {
-	files, err := readData(com)
-	if err != nil || len(files) == 0 {
+	d, err := readData(com)
+	if err != nil || len(d.Files) == 0 {
 		return false, err
 	}
 	staged, err := c.fs.Staged(ctx, "")
@@ -112,7 +126,7 @@ func (c *committer) Published(ctx context.Context, com connectors.Committable) (
 	for _, f := range staged {
 		waiting[f.Name] = true
 	}
-	for _, f := range files {
+	for _, f := range d.Files {
 		if !waiting[f.Name] {
 			return true, nil
 		}
@@ -128,11 +142,11 @@ func (c *committer) Revoke(ctx context.Context, keep []connectors.Committable) e
 		if k.Committer != c.ID() {
 			continue
 		}
-		files, err := readData(k)
+		d, err := readData(k)
 		if err != nil {
 			return err
 		}
-		for _, f := range files {
+		for _, f := range d.Files {
 			kept[f.Name] = true
 		}
 	}
@@ -142,7 +156,7 @@ func (c *committer) Revoke(ctx context.Context, keep []connectors.Committable) e
 	}
 	own := (*Sink)(c).generation()
 	for _, f := range staged {
-		g, ok := nameGeneration(c.prefix, f.Name)
+		g, ok := nameGeneration(c.prefix, path.Base(f.Name))
 		if !ok || g >= own || kept[f.Name] {
 			continue
 		}
@@ -155,6 +169,7 @@ func (c *committer) Revoke(ctx context.Context, keep []connectors.Committable) e
 
 // Done lets the writers forget what is proven.
 func (c *committer) Done(n connectors.CheckpointID) {
+	c.log.forget(n)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range c.writers {

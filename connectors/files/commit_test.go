@@ -133,18 +133,19 @@ func TestRevokeTakesOnlyOlderFilesOfThisSinkThatNothingHolds(t *testing.T) {
 	for _, name := range []string{
 		"p-s-g5-1-0-1-0a1b2c.jsonl", "p-s-g6-1-0-1-0a1b2c.jsonl", // this and a newer owner's
 		"p-s2-g1-1-0-1-0a1b2c.jsonl", "p2-s-g1-1-0-1-0a1b2c.jsonl", "q-p-s-g1-1-0-1-0a1b2c.jsonl", // other sinks and pipelines
-		"p-s-g1.jsonl", "p-s-gx-1-0-1-0a1b2c.jsonl", "p-s-g1-1-0-1-0a1b2c", "sub/p-s-g1-1-0-1-0a1b2c.jsonl", "other", // not of this form
+		"p-s-g1.jsonl", "p-s-gx-1-0-1-0a1b2c.jsonl", "p-s-g1-1-0-1-0a1b2c", "other", // not of this form
 	} {
 		stage(t, store, name)
 	}
 	held := stage(t, store, "p-s-g3-9-0-1-0a1b2c.jsonl")
 	stage(t, store, "p-s-g4-10-0-1-0a1b2c.jsonl")
 	stage(t, store, "p-s-g4-10-1-2-0a1b2c.jsonl.gz")
+	stage(t, store, "dt=1/p-s-g4-10-1-3-0a1b2c.jsonl")
 	before, err := store.Staged(t.Context(), "")
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := json.Marshal(committableData{Files: []storage.Staged{held}})
+	data, err := json.Marshal(committableData{Files: []publishedFile{{Staged: held}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +167,7 @@ func TestRevokeTakesOnlyOlderFilesOfThisSinkThatNothingHolds(t *testing.T) {
 			gone = append(gone, s.Name)
 		}
 	}
-	if !slices.Equal(gone, []string{"p-s-g4-10-0-1-0a1b2c.jsonl", "p-s-g4-10-1-2-0a1b2c.jsonl.gz"}) {
+	if !slices.Equal(gone, []string{"dt=1/p-s-g4-10-1-3-0a1b2c.jsonl", "p-s-g4-10-0-1-0a1b2c.jsonl", "p-s-g4-10-1-2-0a1b2c.jsonl.gz"}) {
 		t.Errorf("revoked %q", gone)
 	}
 }
@@ -214,11 +215,12 @@ func TestRestoreRefusesStateThatItCannotRead(t *testing.T) {
 
 func TestFileSinkRefusesWrongKeys(t *testing.T) {
 	c := sinkConfig("hdfs://h/x", func(c *SinkConfig) {
-		c.Compression, c.Format.Name = "lz4", "xml"
+		c.Compression, c.MaxOpenFiles, c.SuccessFile = "brotli", -1, "SUCCESS"
+		c.PartitionBy.Text = "fixed"
 		c.Roll = Roll{Size: 1, Age: -1, Records: -1, Inactivity: -1}
 	})
 	err := c.Validate()
-	for _, want := range []string{"path:", "hdfs:", "compression:", "format:", "roll.size:", "roll.age:", "roll.records:", "roll.inactivity:"} {
+	for _, want := range []string{"path:", "hdfs:", "compression:", "max_open_files:", "success_file:", "partition_by:", "roll.size:", "roll.age:", "roll.records:", "roll.inactivity:"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in %v", want, err)
 		}

@@ -9,9 +9,8 @@ import (
 	"io/fs"
 	"path"
 
-	"github.com/klauspost/compress/gzip"
-
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/files/compress"
 	"github.com/sluice-etl/sluice/storage"
 )
 
@@ -22,8 +21,10 @@ type input struct {
 	base   string
 	file   storage.Reader
 	bytes  io.Reader // of the lines, from the position on
-	zipped bool
-	left   int64 // bytes up to Until; not for compressed files
+	packed string    // how it is compressed
+	limit  int64     // what may come out of it
+	zip    io.Closer // of a compressed file
+	left   int64     // bytes up to Until; not for compressed files
 }
 
 // openInput opens a split's file at its position, and refuses one that is not the
@@ -34,7 +35,7 @@ func (s *Source) openInput(ctx context.Context, split connectors.Split) (*input,
 		return nil, connectors.Permanent(fmt.Errorf("read file %s: %w", split.ID, err))
 	}
 	dir, base := path.Split(u.Path)
-	in := &input{split: split, base: base, zipped: s.compressed(base)}
+	in := &input{split: split, base: base, packed: s.packed(base), limit: int64(s.config.MaxSize)}
 	if in.fs, err = openAt(u, dir); err != nil {
 		return nil, fmt.Errorf("read file %s: %w", split.ID, err)
 	}
@@ -65,7 +66,7 @@ func (in *input) check(ctx context.Context) error {
 		return fmt.Errorf("read file %s: %w", in.split.ID, err)
 	case info.Size < was.Size:
 		return in.changed(fmt.Sprintf("it has shrunk from %d to %d bytes since the job began", was.Size, info.Size))
-	case !info.Modified.Equal(was.Modified) && (info.Size == was.Size || in.zipped):
+	case !info.Modified.Equal(was.Modified) && (info.Size == was.Size || in.zipped()):
 		return in.changed("it was changed since the job began")
 	}
 	return nil
@@ -77,7 +78,7 @@ func (in *input) changed(how string) error {
 
 // seek goes to the position, which must be the beginning of a line.
 func (in *input) seek() error {
-	if in.zipped {
+	if in.zipped() {
 		return in.seekZipped()
 	}
 	at := in.split.Offset
@@ -98,25 +99,23 @@ func (in *input) seek() error {
 	return nil
 }
 
+func (in *input) zipped() bool { return in.packed != compressionNone }
+
 func (in *input) seekZipped() error {
-	z, err := gzip.NewReader(in.file)
-	if errors.Is(err, io.EOF) { // an empty file
-		in.bytes = in.file
-		return nil
-	}
+	z, err := compress.NewReader(in.packed, in.file, in.limit)
 	if err != nil {
 		return in.broken(0, err)
 	}
+	in.bytes, in.zip = z, z
 	if _, err := io.CopyN(io.Discard, z, in.split.Offset); err != nil {
 		return in.broken(in.split.Offset, err)
 	}
-	in.bytes = z
 	return nil
 }
 
 // read reads on; io.EOF says that all of the split is read.
 func (in *input) read(b []byte, at int64) (int, error) {
-	if in.zipped {
+	if in.zipped() {
 		n, err := in.bytes.Read(b)
 		if err != nil && !errors.Is(err, io.EOF) {
 			return n, in.broken(at, err)
@@ -141,11 +140,18 @@ func (in *input) read(b []byte, at int64) (int, error) {
 
 // broken reports compressed bytes that cannot be read.
 func (in *input) broken(at int64, err error) error {
-	err = fmt.Errorf("decompress file %s near byte %d of its text: %w", in.split.ID, at, err)
-	if errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return connectors.Permanent(err)
+	switch {
+	case errors.Is(err, compress.ErrTooLarge):
+		return connectors.Permanent(fmt.Errorf("decompress file %s: %w: raise max_size, if it is no attack", in.split.ID, err))
+	case errors.Is(err, compress.ErrDamaged) || errors.Is(err, io.EOF):
+		return connectors.Permanent(fmt.Errorf("decompress file %s near byte %d of its text: %w", in.split.ID, at, err))
 	}
-	return err
+	return fmt.Errorf("read file %s: %w", in.split.ID, err)
 }
 
-func (in *input) close() { _ = in.file.Close() }
+func (in *input) close() {
+	if in.zip != nil {
+		_ = in.zip.Close()
+	}
+	_ = in.file.Close()
+}

@@ -33,8 +33,6 @@ type LookupConfig struct {
 	Reload    connectors.TimeSpan `key:"reload" doc:"How often the file is looked at for changes of its size or its time, 0s for never. A new version that cannot be read is warned of, and the rows stay what they are."`
 }
 
-const formatCSV = "csv"
-
 func newLookupConfig() any {
 	return &LookupConfig{Format: formatJSON, Delimiter: ",", Header: true, MaxSize: 256 << 20, Reload: connectors.TimeSpan(5 * time.Second)}
 }

@@ -6,8 +6,6 @@ import (
 	"io"
 	"time"
 
-	"github.com/klauspost/compress/gzip"
-
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/storage"
 )
@@ -15,16 +13,23 @@ import (
 // part is one file in the making. The writer's goroutine fills it; when it is
 // complete a goroutine of its own stages it; Prepares copy from it meanwhile.
 type part struct {
+	path string // the folder that partition_by made, with a slash; empty for the root
 	name string
-	ext  string
-	back backing // nil until bytes leave the writer's buffer
+	form *form
+
+	buf  []byte // rows that are not in back
+	rows int    // how many they are
+
+	back     backing // nil until bytes leave the buffer
+	restored *joined // the first bytes, of a part that is gone on with; nil for others
 
 	size    int64 // bytes in back
 	records int64
 	began   time.Time
 	last    time.Time
-	gz      *gzip.Writer
-	member  bool // gz has a member that is not ended
+	touched uint64 // the batch that wrote to it last
+	until   int64  // the watermark that completes it
+	ends    bool   // there is one
 
 	// readers are the Prepares that may still have to read from back: it is staged
 	// only when they are through.
@@ -43,49 +48,36 @@ type part struct {
 // segment is the range of a file's bytes that one file of a checkpoint holds.
 type segment struct {
 	from, to int64
-	number   uint64 // of the checkpoint that it was written for
+	number   uint64 // of the checkpoint that it was written for; 0 for a restored one
 	file     connectors.StateFile
 }
 
-// counted is how bytes get into a part's backing.
-type counted struct{ p *part }
-
-func (c counted) Write(b []byte) (int, error) {
-	n, err := c.p.back.Write(b)
-	c.p.size += int64(n)
-	if err != nil {
-		err = fmt.Errorf("write file %s: %w", c.p.name, err)
-	}
-	return n, err
-}
-
+// write puts bytes into the backing.
 func (p *part) write(b []byte) error {
-	if p.ext == extGzip {
-		if p.gz == nil {
-			p.gz = gzip.NewWriter(counted{p})
-		}
-		p.member = true
-		_, err := p.gz.Write(b)
-		return err
+	n, err := p.back.Write(b)
+	p.size += int64(n)
+	if err != nil {
+		err = fmt.Errorf("write file %s: %w", p.name, err)
 	}
-	_, err := counted{p}.Write(b)
 	return err
 }
 
-// settle ends a compressed stream, so that all bytes are in back and more can
-// follow: a gzip file may have several members.
-func (p *part) settle() error {
-	if !p.member {
-		return nil
+// expire notes that the file is complete once the watermark is at t.
+func (p *part) expire(t int64) {
+	if !p.ends || t > p.until {
+		p.until, p.ends = t, true
 	}
-	p.member = false
-	err := p.gz.Close()
-	p.gz.Reset(counted{p})
-	return err
 }
 
 // stage waits for the readers and makes the part durable.
 func (p *part) stage(ctx context.Context, failpoint func(string)) {
+	if p.back == nil {
+		p.staged, p.err = p.restored.stage(ctx)
+		if p.err != nil {
+			p.err = fmt.Errorf("stage file %s: %w", p.name, p.err)
+		}
+		return
+	}
 	for _, r := range p.readers {
 		select {
 		case <-r:
@@ -105,6 +97,15 @@ func (p *part) stage(ctx context.Context, failpoint func(string)) {
 	if p.err != nil {
 		p.back.drop()
 		p.err = fmt.Errorf("stage file %s: %w", p.name, p.err)
+	}
+}
+
+// adopt makes the segments of a restored checkpoint the part's first bytes.
+func (p *part) adopt(j *joined) {
+	p.restored = j
+	for _, f := range j.segments {
+		p.segments = append(p.segments, segment{from: p.size, to: p.size + f.Size, file: f})
+		p.size += f.Size
 	}
 }
 
@@ -145,6 +146,11 @@ func (p *part) save(ctx context.Context, files connectors.CheckpointFiles, size 
 func (s segment) size() int64 { return s.to - s.from }
 
 func (p *part) copy(ctx context.Context, files connectors.CheckpointFiles, from, to int64) (connectors.StateFile, error) {
+	if p.restored != nil && from < p.restored.size() {
+		if err := p.back.fetch(ctx); err != nil {
+			return connectors.StateFile{}, err
+		}
+	}
 	w, err := files.Create(ctx)
 	if err != nil {
 		return connectors.StateFile{}, err
@@ -158,4 +164,33 @@ func (p *part) copy(ctx context.Context, files connectors.CheckpointFiles, from,
 		return connectors.StateFile{}, err
 	}
 	return w.Close()
+}
+
+// saved is the part as a checkpoint keeps it, of whose bytes segments hold all.
+func (p *part) saved(segments []segment, at snapshot) *openPart {
+	o := &openPart{
+		Path: p.path, Ext: p.form.ext, Form: p.form.id, Detail: p.form.detail, Records: at.records,
+		Began: at.began.UnixMilli(), Last: at.last.UnixMilli(),
+	}
+	if at.ends {
+		o.Until = &at.until
+	}
+	for _, s := range segments {
+		o.Segments = append(o.Segments, s.file)
+	}
+	return o
+}
+
+// snapshot is how far a part belongs to a checkpoint.
+type snapshot struct {
+	part        *part
+	size        int64
+	records     int64
+	began, last time.Time
+	until       int64
+	ends        bool
+}
+
+func (p *part) snapshot() snapshot {
+	return snapshot{part: p, size: p.size, records: p.records, began: p.began, last: p.last, until: p.until, ends: p.ends}
 }

@@ -207,7 +207,7 @@ func (r *reader) open(c *cursor) error {
 func (r *reader) closeOne() {
 	var last *cursor
 	for i := range r.splits {
-		if c := &r.splits[i]; c.in != nil && (last == nil || last.in.zipped) {
+		if c := &r.splits[i]; c.in != nil && (last == nil || last.in.zipped()) {
 			last = c
 		}
 	}

@@ -15,36 +15,48 @@ import (
 	"github.com/sluice-etl/sluice/storage"
 )
 
-// Sink writes files of JSON lines, exactly once.
+// Sink writes files of rows, exactly once.
 type Sink struct {
 	config SinkConfig
 	fs     storage.FS
 	now    func() time.Time
 
 	env            connectors.SinkEnv
+	form           *form
 	files          connectors.CheckpointFiles // of the restored checkpoint
 	prefix         string
 	run            string // what its files are named by, besides the generation
 	readable       bool   // staged files can be read while they are written
-	restored       []*openPart
+	restored       [][]*openPart
 	restoredNumber uint64
 
 	mu      sync.Mutex
 	writers []*writer
+	// kept and made are sizes of rows and of the files of them, see estimate.
+	kept, made float64
+	log        manifestLog
 }
 
 var _ connectors.TwoPhaseSink = (*Sink)(nil)
 
 // state is what a writer keeps in a checkpoint.
 type state struct {
-	Number uint64    `json:"number"`         // of the checkpoint
-	Open   *openPart `json:"open,omitempty"` // the file in the making
+	Number uint64      `json:"number"`          // of the checkpoint
+	Open   *openPart   `json:"open,omitempty"`  // the file in the making, as it was kept once
+	Parts  []*openPart `json:"parts,omitempty"` // the files in the making
 }
 
 // openPart is a file in the making.
 type openPart struct {
+	Path     string                 `json:"path,omitempty"`
 	Segments []connectors.StateFile `json:"segments"`
 	Ext      string                 `json:"ext"`
+	Form     string                 `json:"form,omitempty"`
+	Detail   json.RawMessage        `json:"detail,omitempty"`
+	Records  int64                  `json:"records,omitempty"`
+	Began    int64                  `json:"began,omitempty"` // ms since 1970
+	Last     int64                  `json:"last,omitempty"`
+	Until    *int64                 `json:"until,omitempty"`
 }
 
 // NewSink makes a sink of a configuration that Validate accepts.
@@ -70,6 +82,10 @@ func (s *Sink) Open(ctx context.Context, env connectors.SinkEnv) error {
 	env.Subtasks = max(1, env.Subtasks)
 	s.env = env
 	s.prefix = namePrefix(env.Pipeline, env.Name)
+	var err error
+	if s.form, err = formOf(&s.config, env.Columns); err != nil {
+		return connectors.Permanent(err)
+	}
 	if env.ReadOnly {
 		return nil
 	}
@@ -107,13 +123,18 @@ func (s *Sink) Start(_ context.Context, restored connectors.Restored) error {
 		var st state
 		if len(p.State) > 0 {
 			if err := json.Unmarshal(p.State, &st); err != nil {
-				return connectors.Permanent(fmt.Errorf("restore file sink %s, subtask %d: its state cannot be read: %w", s.env.Name, i, err))
+				return connectors.Permanent(fmt.Errorf("restore %s sink %s, subtask %d: its state cannot be read: %w", s.config.kind, s.env.Name, i, err))
 			}
 		}
-		if o := st.Open; o != nil && o.Ext != extPlain && o.Ext != extGzip {
-			return connectors.Permanent(fmt.Errorf("restore file sink %s, subtask %d: it holds a file of the unknown kind %q", s.env.Name, i, o.Ext))
+		if st.Open != nil {
+			st.Parts = append(st.Parts, st.Open)
 		}
-		s.restored = append(s.restored, st.Open)
+		for _, o := range st.Parts {
+			if _, err := restoredForm(o); err != nil {
+				return connectors.Permanent(fmt.Errorf("restore %s sink %s, subtask %d: %w", s.config.kind, s.env.Name, i, err))
+			}
+		}
+		s.restored = append(s.restored, st.Parts)
 		s.restoredNumber = max(s.restoredNumber, st.Number)
 	}
 	return nil
@@ -122,7 +143,10 @@ func (s *Sink) Start(_ context.Context, restored connectors.Restored) error {
 // Writer makes the writer of one subtask, which takes over the files in the
 // making of the restored subtasks that are dealt to it.
 func (s *Sink) Writer(subtask int) (connectors.Writer, error) {
-	w := newWriter(s, subtask)
+	w, err := newWriter(s, subtask)
+	if err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.writers = append(s.writers, w)
@@ -139,11 +163,16 @@ func (s *Sink) generation() uint64 {
 	return s.env.Generation()
 }
 
+// bufferSize is how much a writer collects of one file before it writes.
 func (s *Sink) bufferSize() int {
-	if s.env.Budget <= 0 {
-		return bufferSize
+	size := int64(bufferSize)
+	if s.env.Budget > 0 {
+		size = min(bufferSize, max(64<<10, s.env.Budget/int64(s.env.Subtasks)))
 	}
-	return int(min(bufferSize, max(64<<10, s.env.Budget/int64(max(1, s.env.Subtasks)))))
+	if s.config.PartitionBy.Set() {
+		size = max(minBufferSize, size/int64(s.config.MaxOpenFiles)*4) // few files are busy at a time
+	}
+	return int(min(size, bufferSize))
 }
 
 // failpoint tells of a step, by the block's name: "s3.stage.before".
@@ -154,18 +183,18 @@ func (s *Sink) failpoint(step string) {
 }
 
 // newBacking begins a file.
-func (s *Sink) newBacking(ctx context.Context, name string) (backing, error) {
-	if !s.readable {
-		return newSpool(s.fs, name)
+func (s *Sink) newBacking(ctx context.Context, p *part) (backing, error) {
+	if !s.readable || p.form.convert != nil || p.restored != nil {
+		return newSpool(s.fs, p.name, p.form.convert, p.restored)
 	}
-	w, err := s.fs.Stage(ctx, name)
+	w, err := s.fs.Stage(ctx, p.name)
 	if err != nil {
-		return nil, fmt.Errorf("begin file %s: %w", name, err)
+		return nil, fmt.Errorf("begin file %s: %w", p.name, err)
 	}
 	r, ok := w.(readableStage)
 	if !ok {
 		w.Abort()
-		return nil, fmt.Errorf("begin file %s: the store cannot read it back any more: %w", name, errors.ErrUnsupported)
+		return nil, fmt.Errorf("begin file %s: the store cannot read it back any more: %w", p.name, errors.ErrUnsupported)
 	}
 	return direct{r}, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/files/compress"
 	"github.com/sluice-etl/sluice/storage"
 )
 
@@ -63,7 +64,7 @@ func (s *Source) Splits(ctx context.Context, restored []connectors.Split) ([]con
 			return nil, fmt.Errorf("describe file %s: %w", info.Name, err)
 		}
 		split := connectors.Split{ID: s.id(dir, info.Name), Until: info.Size, Detail: raw}
-		if s.compressed(info.Name) {
+		if s.packed(info.Name) != compressionNone {
 			split.Until = -1 // known only when it is read
 		}
 		splits = append(splits, split)
@@ -151,8 +152,12 @@ func openAt(u *url.URL, dir string) (storage.FS, error) {
 	return storage.Open((&url.URL{Scheme: u.Scheme, Host: u.Host, Path: dir}).String())
 }
 
-func (s *Source) compressed(name string) bool {
-	return s.config.Compression == compressionGzip || s.config.Compression == "auto" && strings.HasSuffix(name, ".gz")
+// packed is how a file is compressed as a whole.
+func (s *Source) packed(name string) string {
+	if s.config.Compression != compressionAuto {
+		return s.config.Compression
+	}
+	return compress.ByName(name)
 }
 
 // Discover finds nothing: the files are those of the job's beginning.

@@ -357,7 +357,7 @@ func TestFileSourcePollDoesNotAllocate(t *testing.T) {
 
 func TestFileSourceRefusesWrongKeys(t *testing.T) {
 	c := sourceConfig("s3://bucket/x", func(c *SourceConfig) {
-		c.Compression, c.MaxLine, c.Format.Name = "lz4", 1, "xml"
+		c.Compression, c.MaxLine, c.Format.Name = "brotli", 1, "xml"
 	})
 	err := c.Validate()
 	for _, want := range []string{"path:", "s3:", "compression:", "max_line:", "format:"} {

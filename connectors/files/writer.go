@@ -2,7 +2,6 @@ package files
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +13,8 @@ const (
 	// bufferSize is how much a writer collects before it writes: little enough to stay
 	// in the processor's cache until the kernel has copied it.
 	bufferSize = 256 << 10
+	// minBufferSize is that of each file where there are many.
+	minBufferSize = 32 << 10
 	// maxStaging is how many full files a writer may have being staged before it
 	// waits for the store.
 	maxStaging = 4
@@ -23,14 +24,24 @@ const (
 type writer struct {
 	sink    *Sink
 	subtask int
+	form    *form
+	encode  rowEncoder
+	pack    packer // nil where rows stand in a file as they are
+	packed  []byte // scratch of pack
 
 	// life ends staging that is under way when the writer is closed.
 	life context.Context //nolint:containedctx // staging outlives the call that began it
 	end  context.CancelFunc
 	wg   sync.WaitGroup
 
-	buf     []byte
-	part    *part   // the file in the making; nil where no record came since the last roll
+	bufSize int
+	free    [][]byte // buffers of files that are complete
+	single  *part    // the file in the making, where there are no partitions
+	open    map[string]*part
+	folder  []byte // scratch
+	batches uint64
+	refused []connectors.RowError
+
 	rolled  []*part // complete since the last barrier
 	waiting []*part // those of rolled that are not being staged yet
 	seq     int
@@ -51,136 +62,273 @@ type pending struct {
 	id   connectors.CheckpointID
 }
 
-func newWriter(s *Sink, subtask int) *writer {
+func newWriter(s *Sink, subtask int) (*writer, error) {
 	w := &writer{
-		sink: s, subtask: subtask, number: s.restoredNumber + 1,
-		buf:     make([]byte, 0, s.bufferSize()),
+		sink: s, subtask: subtask, form: s.form, number: s.restoredNumber + 1,
+		bufSize: s.bufferSize(), open: map[string]*part{},
 		staging: make(chan struct{}, maxStaging),
 	}
-	w.life, w.end = context.WithCancel(context.Background())
-	for i := subtask; i < len(s.restored); i += s.env.Subtasks {
-		w.seq = i
-		w.adopt(s.restored[i])
+	var err error
+	if w.encode, err = s.form.encoder(); err != nil {
+		return nil, err
 	}
-	w.seq = len(s.restored) // after all restored files, whoever has them
-	return w
+	if s.form.packer != nil {
+		w.pack = s.form.packer()
+	}
+	w.life, w.end = context.WithCancel(context.Background())
+	w.restore()
+	return w, nil
 }
 
-// adopt makes a file of what a restored checkpoint holds of one. It is staged at
-// the first barrier, so that a start does not wait for it.
-func (w *writer) adopt(o *openPart) {
-	if o == nil || len(o.Segments) == 0 {
+// restore takes over the files in the making of the restored subtasks that are dealt to
+// the writer. At the parallelism that they were written at it goes on with them, as their
+// records and those to come are of the same partitions. At another one they are complete.
+func (w *writer) restore() {
+	all := w.sink.restored
+	for i := w.subtask; i < len(all); i += w.sink.env.Subtasks {
+		w.seq = i
+		for _, o := range all[i] {
+			w.adopt(o, len(all) == w.sink.env.Subtasks)
+		}
+	}
+	w.seq = max(w.seq, len(all)) // after all restored files, whoever has them
+}
+
+// adopt makes a file of what a restored checkpoint holds of one. One that is complete is
+// staged at the first barrier, so that a start does not wait for it.
+func (w *writer) adopt(o *openPart, goOn bool) {
+	if len(o.Segments) == 0 {
 		return
 	}
-	name := w.nextName(o.Ext)
+	f, _ := restoredForm(o) // Start has tried it
+	goOn = goOn && o.Form == w.form.id && w.open[o.Path] == nil && len(w.open) < w.sink.config.MaxOpenFiles &&
+		(o.Path == "") != w.sink.config.PartitionBy.Set()
+	if goOn {
+		f = w.form
+	}
 	p := &part{
-		name: name, ext: o.Ext, done: make(chan struct{}),
-		back: &joined{fs: w.sink.fs, name: name, files: w.sink.files, segments: o.Segments},
+		path: o.Path, name: w.nextName(o.Path, f.ext), form: f, records: o.Records,
+		began: time.UnixMilli(o.Began), last: time.UnixMilli(o.Last), done: make(chan struct{}),
+	}
+	if o.Until != nil {
+		p.expire(*o.Until)
+	}
+	p.adopt(&joined{fs: w.sink.fs, name: p.name, files: w.sink.files, segments: o.Segments, convert: f.convert})
+	if goOn {
+		w.keep(p)
+		return
 	}
 	w.rolled = append(w.rolled, p)
 	w.waiting = append(w.waiting, p)
 }
 
-func (w *writer) nextName(ext string) string {
-	w.seq++
-	return fileName(w.sink.prefix, w.sink.generation(), w.number, w.subtask, w.seq, w.sink.run, ext)
+// keep notes a file in the making.
+func (w *writer) keep(p *part) {
+	w.open[p.path] = p
+	if !w.sink.config.PartitionBy.Set() {
+		w.single = p
+	}
 }
 
-// Write appends each row as a line; the encoder has made sure that it is one.
+func (w *writer) nextName(folder, ext string) string {
+	w.seq++
+	return folder + fileName(w.sink.prefix, w.sink.generation(), w.number, w.subtask, w.seq, w.sink.run, ext)
+}
+
+// Write adds each row to the file that it belongs into.
 func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	if err := w.broken(); err != nil {
 		return err
 	}
 	now := w.sink.now()
-	for _, v := range rows.Values {
-		if err := w.append(ctx, v, now); err != nil {
+	w.batches++
+	w.refused = w.refused[:0]
+	w.encode.Begin(rows.Values)
+	for i := range rows.Values {
+		p, err := w.partOf(ctx, rows, i, now)
+		if err != nil {
+			return w.fail(err)
+		}
+		if p == nil {
+			continue // refused
+		}
+		if err := w.append(ctx, p, rows, i, now); err != nil {
 			return w.fail(err)
 		}
 	}
-	if w.part != nil {
-		w.part.last = now
+	if len(w.refused) > 0 {
+		return &connectors.RowsError{Rows: slices.Clone(w.refused)}
 	}
 	return nil
 }
 
-func (w *writer) append(ctx context.Context, value []byte, now time.Time) error {
-	if w.part == nil {
-		ext := w.sink.config.ext()
-		w.part = &part{name: w.nextName(ext), ext: ext, began: now, last: now, done: make(chan struct{})}
+func (w *writer) refuse(i int, kind string, err error) {
+	w.refused = append(w.refused, connectors.RowError{Row: i, Reason: err.Error(), Kind: kind})
+}
+
+// partOf is the file that row i belongs into; nil where the row has no place.
+func (w *writer) partOf(ctx context.Context, rows *connectors.Rows, i int, now time.Time) (*part, error) {
+	by := &w.sink.config.PartitionBy
+	if !by.Set() {
+		if w.single == nil {
+			w.keep(w.begin("", now))
+		}
+		return w.single, nil
 	}
-	if len(w.buf)+len(value)+1 > cap(w.buf) {
-		if err := w.flush(); err != nil {
+	var err error
+	if w.folder, err = appendFolder(w.folder[:0], by, rows, i); err != nil {
+		w.refuse(i, "partition", err)
+		return nil, nil
+	}
+	if p := w.open[string(w.folder)]; p != nil {
+		return p, nil
+	}
+	if len(w.open) >= w.sink.config.MaxOpenFiles {
+		if err := w.rollColdest(ctx); err != nil {
+			return nil, err
+		}
+	}
+	p := w.begin(string(w.folder), now)
+	w.keep(p)
+	return p, nil
+}
+
+func (w *writer) begin(folder string, now time.Time) *part {
+	return &part{path: folder, name: w.nextName(folder, w.form.ext), form: w.form, began: now, last: now, done: make(chan struct{})}
+}
+
+func (w *writer) rollColdest(ctx context.Context) error {
+	var coldest *part
+	for _, p := range w.open {
+		if coldest == nil || p.touched < coldest.touched || p.touched == coldest.touched && p.path < coldest.path {
+			coldest = p
+		}
+	}
+	return w.roll(ctx, coldest)
+}
+
+func (w *writer) append(ctx context.Context, p *part, rows *connectors.Rows, i int, now time.Time) error {
+	if len(p.buf)+len(rows.Values[i])+1 > cap(p.buf) {
+		if err := w.makeRoom(p); err != nil {
 			return err
 		}
 	}
-	w.buf = append(append(w.buf, value...), '\n')
-	w.part.records++
-	if w.full() {
-		return w.roll(ctx)
+	b, err := w.encode.Append(p.buf, i)
+	if err != nil {
+		w.refuse(i, "encode", err)
+		return nil
+	}
+	if on := &w.sink.config.Roll.Watermark; on.Set() {
+		if v := rows.Slot(i, on.Slot); v.Kind() == connectors.Timestamp {
+			p.expire(v.Time().UnixMilli())
+		} else if !v.IsNull() {
+			w.refuse(i, "expression", errNoTime)
+			return nil
+		}
+	}
+	p.buf = b
+	p.rows++
+	p.records++
+	p.last, p.touched = now, w.batches
+	if w.full(p) {
+		return w.roll(ctx, p)
+	}
+	return nil
+}
+
+// makeRoom gives a file a buffer, or empties the one that it has.
+func (w *writer) makeRoom(p *part) error {
+	if len(p.buf) > 0 {
+		return w.flush(p)
+	}
+	if p.buf != nil {
+		return nil // for one row that is longer
+	}
+	if n := len(w.free); n > 0 {
+		p.buf, w.free = w.free[n-1], w.free[:n-1]
+	} else {
+		p.buf = make([]byte, 0, w.bufSize)
 	}
 	return nil
 }
 
 // full reports whether the file must end by size or record count. The size of
-// compressed bytes is known only when they have left the buffer.
-func (w *writer) full() bool {
-	size := w.part.size
-	if w.part.ext == extPlain {
-		size += int64(len(w.buf))
+// packed bytes is known only when they have left the buffer.
+func (w *writer) full(p *part) bool {
+	size := w.sink.estimate(p.form, p.size)
+	if w.pack == nil {
+		size += int64(len(p.buf))
 	}
 	r := &w.sink.config.Roll
-	return size >= int64(r.Size) || r.Records > 0 && w.part.records >= r.Records
+	return size >= int64(r.Size) || r.Records > 0 && p.records >= r.Records
 }
 
 // due reports whether the file must end at a barrier. A file whose age would pass
 // the limit before the next barrier ends now.
-func (w *writer) due(now time.Time) bool {
+func (w *writer) due(p *part, now time.Time, watermark int64) bool {
 	r := &w.sink.config.Roll
-	age := now.Sub(w.part.began)
-	return w.full() ||
-		age >= time.Duration(r.Age) || age+w.sink.env.Interval > time.Duration(r.Age) ||
-		r.Inactivity > 0 && now.Sub(w.part.last) >= time.Duration(r.Inactivity)
+	age := now.Sub(p.began)
+	limit, limited := r.maxAge()
+	return w.full(p) ||
+		limited && (age >= limit || age+w.sink.env.Interval > limit) ||
+		r.Inactivity > 0 && now.Sub(p.last) >= time.Duration(r.Inactivity) ||
+		p.ends && watermark >= p.until
 }
 
 // flush moves the buffer into the file.
-func (w *writer) flush() error {
-	if len(w.buf) == 0 {
+func (w *writer) flush(p *part) error {
+	if len(p.buf) == 0 {
 		return nil
 	}
-	if w.part.back == nil {
-		back, err := w.sink.newBacking(w.life, w.part.name)
+	if p.back == nil {
+		back, err := w.sink.newBacking(w.life, p)
 		if err != nil {
 			return err
 		}
-		w.part.back = back
+		p.back = back
+		if p.size == 0 && len(p.form.head) > 0 {
+			if err := p.write(p.form.head); err != nil {
+				return err
+			}
+		}
 	}
-	err := w.part.write(w.buf)
-	if cap(w.buf) > 2*bufferSize { // grown by one long value
-		w.buf = make([]byte, 0, w.sink.bufferSize())
+	bytes := p.buf
+	if w.pack != nil {
+		var err error
+		if w.packed, err = w.pack.Pack(w.packed[:0], p.buf, p.rows); err != nil {
+			return err
+		}
+		bytes = w.packed
 	}
-	w.buf = w.buf[:0]
+	err := p.write(bytes)
+	p.rows, p.buf = 0, p.buf[:0]
+	if cap(p.buf) > 2*w.bufSize { // grown by one long value
+		p.buf = make([]byte, 0, w.bufSize)
+	}
 	return err
 }
 
-// seal completes the file in the making.
-func (w *writer) seal() (*part, error) {
-	p := w.part
-	if err := w.flush(); err != nil {
-		return nil, err
+// seal completes a file in the making.
+func (w *writer) seal(p *part) error {
+	if err := w.flush(p); err != nil {
+		return err
 	}
-	if err := p.settle(); err != nil {
-		return nil, err
+	if p.buf != nil {
+		w.free = append(w.free, p.buf)
+		p.buf = nil
 	}
-	w.part = nil
+	delete(w.open, p.path)
+	if w.single == p {
+		w.single = nil
+	}
 	w.rolled = append(w.rolled, p)
-	return p, nil
+	return nil
 }
 
-// roll completes the file between two barriers and begins to stage it, waiting
+// roll completes a file between two barriers and begins to stage it, waiting
 // where too many are being staged already.
-func (w *writer) roll(ctx context.Context) error {
-	p, err := w.seal()
-	if err != nil {
+func (w *writer) roll(ctx context.Context, p *part) error {
+	if err := w.seal(p); err != nil {
 		return err
 	}
 	select {
@@ -189,163 +337,32 @@ func (w *writer) roll(ctx context.Context) error {
 		w.waiting = append(w.waiting, p)
 		return ctx.Err()
 	}
-	w.stage(p, func() { <-w.staging })
+	w.wg.Go(func() { w.stage(p) })
 	return nil
 }
 
-func (w *writer) stage(p *part, after func()) {
+// stage makes a file durable, and gives the place in staging back.
+func (w *writer) stage(p *part) {
+	defer func() { <-w.staging }()
+	p.stage(w.life, w.sink.failpoint)
+	if p.err != nil {
+		_ = w.fail(p.err)
+	} else {
+		w.sink.learn(p.form, p.size, p.staged.Size)
+	}
+	close(p.done)
+}
+
+// stageLater makes a file durable once there is a place.
+func (w *writer) stageLater(p *part) {
 	w.wg.Go(func() {
-		defer after()
-		p.stage(w.life, w.sink.failpoint)
-		if p.err != nil {
-			_ = w.fail(p.err)
-		}
-		close(p.done)
+		w.staging <- struct{}{} // others give theirs back, at the latest when the writer is closed
+		w.stage(p)
 	})
 }
 
 // Tick reports what went wrong beside the stream.
 func (w *writer) Tick(context.Context, time.Time) error { return w.broken() }
-
-// Barrier ends the file where it is due, and otherwise makes its bytes readable
-// for the Prepare.
-func (w *writer) Barrier(_ context.Context, b connectors.Barrier) (connectors.Prepare, error) {
-	if err := w.broken(); err != nil {
-		return nil, err
-	}
-	if w.part != nil && (b.Roll || w.due(w.sink.now())) {
-		p, err := w.seal()
-		if err != nil {
-			return nil, w.fail(err)
-		}
-		w.waiting = append(w.waiting, p)
-	}
-	for _, p := range w.waiting {
-		w.stage(p, func() {})
-	}
-	w.waiting = w.waiting[:0]
-	w.number = b.ID.Number + 1
-	w.mu.Lock()
-	for _, p := range w.rolled {
-		w.pending = append(w.pending, pending{p, b.ID})
-	}
-	w.mu.Unlock()
-	w.rolled = w.rolled[:0]
-	return w.cut(b.ID)
-}
-
-// cut notes how far the file in the making belongs to the checkpoint.
-func (w *writer) cut(id connectors.CheckpointID) (connectors.Prepare, error) {
-	p := w.part
-	if p == nil {
-		return func(ctx context.Context, _ connectors.CheckpointFiles) (connectors.Prepared, error) {
-			return w.prepare(ctx, id, nil)
-		}, nil
-	}
-	if err := w.flush(); err != nil {
-		return nil, w.fail(err)
-	}
-	if err := p.settle(); err != nil {
-		return nil, w.fail(err)
-	}
-	through := make(chan struct{})
-	p.readers = append(slices.DeleteFunc(p.readers, closed), through)
-	size := p.size
-	return func(ctx context.Context, files connectors.CheckpointFiles) (connectors.Prepared, error) {
-		return w.prepare(ctx, id, func(proven uint64) (*openPart, error) {
-			defer close(through)
-			w.saving.Lock()
-			defer w.saving.Unlock()
-			w.sink.failpoint("segment.before")
-			segments, err := p.save(ctx, files, size, id.Number, proven)
-			w.sink.failpoint("segment.after")
-			open := &openPart{Ext: p.ext}
-			for _, s := range segments {
-				open.Segments = append(open.Segments, s.file)
-			}
-			return open, err
-		})
-	}, nil
-}
-
-func closed(c chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
-}
-
-// prepare hands over the committables of all complete files whose commit is not
-// proven, those of failed and pending checkpoints too, and the file in the
-// making, which save makes durable; nil where there is none.
-func (w *writer) prepare(ctx context.Context, id connectors.CheckpointID, save func(proven uint64) (*openPart, error)) (connectors.Prepared, error) {
-	w.mu.Lock()
-	parts, proven := slices.Clone(w.pending), w.proven
-	w.mu.Unlock()
-
-	var out connectors.Prepared
-	st := state{Number: id.Number}
-	var err error
-	if save != nil {
-		if st.Open, err = save(proven); err != nil {
-			return out, err
-		}
-		out.Files = st.Open.Segments
-	}
-	if out.State, err = json.Marshal(st); err != nil {
-		return out, err
-	}
-	out.Committables, err = w.committables(ctx, id, parts)
-	return out, err
-}
-
-// committables makes one committable of each checkpoint's files. This one's is
-// there also where it has none.
-func (w *writer) committables(ctx context.Context, id connectors.CheckpointID, parts []pending) ([]connectors.Committable, error) {
-	var out []connectors.Committable
-	for len(parts) > 0 && parts[0].id.Number <= id.Number {
-		of := parts[0].id
-		var data committableData
-		records, counted := int64(0), true
-		for len(parts) > 0 && parts[0].id == of {
-			p := parts[0].part
-			select {
-			case <-p.done:
-			case <-ctx.Done():
-				return nil, ctx.Err()
-			}
-			if p.err != nil {
-				return nil, p.err
-			}
-			data.Files = append(data.Files, p.staged)
-			counted = counted && p.records > 0 // of one begun by an earlier run nobody knows
-			records += p.records
-			parts = parts[1:]
-		}
-		if !counted {
-			records = 0
-		}
-		raw, err := json.Marshal(data)
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, connectors.Committable{Committer: w.sink.committerID(), Checkpoint: of, Records: records, Data: raw})
-	}
-	if len(out) == 0 || out[len(out)-1].Checkpoint != id {
-		out = append(out, connectors.Committable{Committer: w.sink.committerID(), Checkpoint: id, Empty: true})
-	}
-	return out, nil
-}
-
-// done forgets what is published.
-func (w *writer) done(n connectors.CheckpointID) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.proven = max(w.proven, n.Number)
-	w.pending = slices.DeleteFunc(w.pending, func(p pending) bool { return p.id.Number <= n.Number })
-}
 
 func (w *writer) broken() error {
 	w.mu.Lock()
@@ -368,11 +385,14 @@ func (w *writer) fail(err error) error {
 func (w *writer) Close() error {
 	w.end()
 	w.wg.Wait()
-	for _, p := range append(w.waiting, w.part) {
-		if p != nil && p.back != nil {
+	for _, p := range w.open {
+		w.waiting = append(w.waiting, p)
+	}
+	for _, p := range w.waiting {
+		if p.back != nil {
 			p.back.drop()
 		}
 	}
-	w.part, w.waiting, w.rolled = nil, nil, nil
+	w.single, w.open, w.waiting, w.rolled = nil, nil, nil, nil
 	return nil
 }

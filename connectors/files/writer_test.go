@@ -207,7 +207,7 @@ func TestSegmentsAreCarriedAndStayFew(t *testing.T) {
 		t.Fatal(err)
 	}
 	size := int64(0)
-	for _, s := range st.Open.Segments {
+	for _, s := range st.Parts[0].Segments {
 		size += s.Size
 	}
 	if want := int64(10*2 + 90*3 + 200*4); size != want {
@@ -235,7 +235,7 @@ func TestLongValuesPassWhole(t *testing.T) {
 			if !slices.Equal(got, want) {
 				t.Errorf("%d lines came back changed", len(got))
 			}
-			if w, ok := b.writer.(*writer); !ok || cap(w.buf) > bufferSize {
+			if w, ok := b.writer.(*writer); !ok || len(w.free) != 1 || cap(w.free[0]) > bufferSize {
 				t.Error("the buffer keeps the size of the longest value")
 			}
 		})
