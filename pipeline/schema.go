@@ -10,6 +10,9 @@ import (
 
 // declare makes the view of a source's records from what the file says of them.
 func (b *planner) declare(c *chain, s *spec.Source) {
+	if _, err := format.NewInput(s.Format); err != nil {
+		b.fault(s.ConfigPath(), err)
+	}
 	if s.Schema != nil {
 		c.view, c.source.check = transform.Declare(c.base, s.Schema)
 	} else if cols, err := format.Columns(s.Format); err == nil && cols != nil {

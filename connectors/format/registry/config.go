@@ -1,0 +1,95 @@
+// Package registry is a client of schema registries that speak Confluent's API, with the
+// marks of schemas in values and headers.
+package registry
+
+import (
+	"errors"
+	"net/url"
+	"time"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/tlsconfig"
+)
+
+// Config is the block registry of a format.
+type Config struct {
+	URL             []string            `key:"url" doc:"address of the registry, or a list of those of its instances"`
+	Username        string              `key:"username" doc:"user for basic authentication"`
+	Password        string              `key:"password" secret:"true" doc:"password for basic authentication"`
+	Token           string              `key:"token" secret:"true" doc:"bearer token"`
+	TLS             tlsconfig.Config    `key:"tls" doc:"how connections are encrypted"`
+	Timeout         connectors.TimeSpan `key:"timeout" doc:"longest wait for one answer"`
+	Subject         string              `key:"subject" doc:"subject that a sink's schema is kept under, instead of one by subject_strategy"`
+	SubjectStrategy string              `key:"subject_strategy" enum:"topic|record|topic_record" doc:"what a sink names the subject by: topic (TOPIC-value), record (the schema's full name) or topic_record (TOPIC-NAME)"`
+	AutoRegister    bool                `key:"auto_register" doc:"a sink registers its schema; otherwise the subject must have it"`
+	Normalize       bool                `key:"normalize" doc:"the registry brings schemas into a normal form before it compares them"`
+	Cache           int                 `key:"cache" doc:"how many schemas each task keeps"`
+}
+
+// Default is the block as it is without options.
+func Default() Config {
+	return Config{Timeout: connectors.TimeSpan(10 * time.Second), SubjectStrategy: "topic", AutoRegister: true, Cache: 1000}
+}
+
+// Set reports whether there is a registry.
+func (c *Config) Set() bool { return len(c.URL) > 0 }
+
+// Check reports what contradicts itself, below the key registry.
+func (c *Config) Check() error {
+	var faults []error
+	fault := func(key, msg, help string) {
+		faults = append(faults, &connectors.FieldError{Key: "registry." + key, Msg: msg, Help: help})
+	}
+	for _, text := range c.URL {
+		u, err := url.Parse(text)
+		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+			fault("url", "an address like http://localhost:8081 is wanted", "")
+		} else if u.User != nil {
+			fault("url", "there is a user in it", "write username and password")
+		}
+	}
+	if !c.Set() && (c.Username != "" || c.Token != "" || c.Subject != "") {
+		fault("url", "is missing", "write url: http://HOST:8081")
+	}
+	if c.Username != "" && c.Token != "" {
+		fault("token", "there are both a token and a username", "keep one of them")
+	}
+	if (c.Username == "") != (c.Password == "") {
+		fault("password", "username and password belong together", "set both or neither")
+	}
+	if c.Cache < 1 {
+		fault("cache", "a number from 1 on is wanted", "")
+	}
+	if c.Timeout <= 0 {
+		fault("timeout", "a duration above 0 is wanted", "")
+	}
+	if err := c.TLS.Check(); err != nil {
+		fault("tls", "cert and key belong together", "set both or neither")
+	}
+	return errors.Join(faults...)
+}
+
+// SubjectOf is the subject of a sink's schema; record is its full name, empty for none.
+func (c *Config) SubjectOf(topic, record string) (string, error) {
+	missing := ""
+	switch {
+	case c.Subject != "":
+		return c.Subject, nil
+	case c.SubjectStrategy != "record" && topic == "":
+		missing = "the sink has no fixed topic"
+	case c.SubjectStrategy != "topic" && record == "":
+		missing = "the schema has no name"
+	}
+	if missing != "" {
+		return "", connectors.Permanent(&connectors.FieldError{
+			Key: "registry.subject_strategy", Msg: "there is no subject by " + c.SubjectStrategy + ": " + missing, Help: "write registry.subject",
+		})
+	}
+	switch c.SubjectStrategy {
+	case "record":
+		return record, nil
+	case "topic_record":
+		return topic + "-" + record, nil
+	}
+	return topic + "-value", nil
+}
