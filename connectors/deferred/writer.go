@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/retry"
 )
 
 // writer is one subtask's way into the sink.
@@ -22,8 +23,6 @@ type writer struct {
 
 	handed  int64 // mark up to which refused rows were handed over
 	settled int64 // the same at the last barrier
-	asking  chan found
-	end     context.CancelFunc // of the question
 
 	mu      sync.Mutex
 	pending []pending // ended by a barrier and not proven, in order
@@ -38,13 +37,6 @@ type pending struct {
 	id      connectors.CheckpointID
 	spool   *spool
 	settled int64
-}
-
-// found is the answer about refused rows.
-type found struct {
-	rows []connectors.Rejected
-	last int64
-	err  error
 }
 
 func newWriter(s *Sink, subtask int, e RowEncoder) *writer {
@@ -148,62 +140,36 @@ func (w *writer) seal() error {
 // rejectedAtOnce is how many refused rows are handed over at one tick.
 const rejectedAtOnce = 500
 
-// Tick hands over rows that commits have refused. They are asked for beside the stream,
-// by one writer of the sink.
-func (w *writer) Tick(context.Context, time.Time) error {
+// Tick hands over rows that commits have refused. One writer of the sink asks for them,
+// after commits that tell of some; while the target does not answer it waits, as commits
+// do: what is refused must not be passed over at the end of the input.
+func (w *writer) Tick(ctx context.Context, _ time.Time) error {
 	if err := w.broken(); err != nil {
 		return err
 	}
-	if w.subtask != 0 {
+	s := w.sink
+	if w.subtask != 0 || !s.look.Load() {
 		return nil
 	}
-	if w.asking == nil {
-		if w.sink.look.Swap(false) {
-			w.ask() //nolint:contextcheck // the question outlives the tick
-		}
+	s.look.Store(false) // a commit that ends meanwhile sets it again
+	var rows []connectors.Rejected
+	var last int64
+	s.env.Failpoint(s.kind + ".rejected.before")
+	err := retry.Policy{Log: s.env.Log, What: "read refused rows"}.Do(ctx, func(ctx context.Context) (err error) {
+		rows, last, err = s.target.Rejected(ctx, w.handed, rejectedAtOnce)
+		return err
+	})
+	s.env.Failpoint(s.kind + ".rejected.after")
+	if err != nil {
+		s.look.Store(true)
+		return err
+	}
+	if len(rows) == 0 {
 		return nil
 	}
-	select {
-	case f := <-w.asking:
-		w.asking = nil
-		w.end()
-		return w.handOver(f)
-	default:
-		return nil
-	}
-}
-
-// askTimeout bounds the question for refused rows; it is asked again at a later tick.
-const askTimeout = 30 * time.Second
-
-func (w *writer) ask() {
-	ctx, end := context.WithTimeout(context.Background(), askTimeout)
-	answer := make(chan found, 1)
-	w.asking, w.end = answer, end
-	handed := w.handed
-	go func() {
-		w.sink.env.Failpoint(w.sink.kind + ".rejected.before")
-		rows, last, err := w.sink.target.Rejected(ctx, handed, rejectedAtOnce)
-		w.sink.env.Failpoint(w.sink.kind + ".rejected.after")
-		answer <- found{rows, last, err}
-	}()
-}
-
-func (w *writer) handOver(f found) error {
-	if f.err != nil {
-		if connectors.IsPermanent(f.err) || errors.Is(f.err, connectors.ErrFenced) {
-			return f.err
-		}
-		w.sink.env.Log.Warn("reading refused rows failed, trying again", "sink", w.sink.env.Name, "err", f.err)
-		w.sink.look.Store(true)
-		return nil
-	}
-	if len(f.rows) == 0 {
-		return nil
-	}
-	w.sink.look.Store(true) // there may be more
-	w.handed = max(w.handed, f.last)
-	return &connectors.RejectedError{Rows: f.rows}
+	s.look.Store(true) // there may be more
+	w.handed = max(w.handed, last)
+	return &connectors.RejectedError{Rows: rows}
 }
 
 // Barrier ends what belongs to the checkpoint.
@@ -334,11 +300,6 @@ func (w *writer) fail(err error) error {
 
 // Close frees the rows that are not in a checkpoint.
 func (w *writer) Close() error {
-	if w.asking != nil {
-		w.end()
-		<-w.asking
-		w.asking = nil
-	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.closed = true

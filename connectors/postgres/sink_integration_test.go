@@ -93,3 +93,19 @@ func TestRealServerChaos(t *testing.T) {
 		return connectortest.Chaos{Sink: suite(t, "insert")}
 	})
 }
+
+// inTransaction runs f in a transaction behind a statement.
+func inTransaction(ctx context.Context, url, sql string, f func()) error {
+	conn, err := pgx.Connect(ctx, url)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close(ctx) }()
+	return pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return err
+		}
+		f()
+		return nil
+	})
+}
