@@ -7,6 +7,8 @@ import (
 	_ "github.com/sluice-etl/sluice/connectors/files"         // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/format/avro"   // registers the format
 	_ "github.com/sluice-etl/sluice/connectors/format/csv"    // registers the format
+	_ "github.com/sluice-etl/sluice/connectors/format/jsonschema" // registers the format
+	_ "github.com/sluice-etl/sluice/connectors/format/protobuf" // registers the format
 	_ "github.com/sluice-etl/sluice/connectors/format/text"   // registers the format
 	_ "github.com/sluice-etl/sluice/connectors/generate"      // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/http"          // registers the connector

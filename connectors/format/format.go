@@ -141,6 +141,9 @@ type Spec struct {
 	// Columns are the fields of records so configured, where the configuration itself
 	// says them, as an inline schema does; nil for formats that never do.
 	Columns func(config any) ([]connectors.Column, error)
+	// Schema is, in place of Columns, a JSON Schema that records so configured conform to;
+	// nil where the configuration has none.
+	Schema func(config any) []byte
 	// Example is an example of the value of the key format, which validates.
 	Example string
 }
@@ -239,6 +242,15 @@ func Columns(cfg connectors.FormatConfig) ([]connectors.Column, error) {
 		return nil, err
 	}
 	return spec.Columns(config)
+}
+
+// JSONSchema is what records of cfg's format conform to; nil where it does not say.
+func JSONSchema(cfg connectors.FormatConfig) []byte {
+	spec, config, err := configure(cfg)
+	if err != nil || spec.Schema == nil {
+		return nil
+	}
+	return spec.Schema(config)
 }
 
 // configure finds the format and decodes its options. No name means json.

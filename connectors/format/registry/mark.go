@@ -24,7 +24,8 @@ var (
 )
 
 // Split takes the mark of a record's schema off: of the header, or of the value itself.
-// index is what stands behind the mark in the header, payload the value without a mark.
+// index is what stands behind the mark in the header, nil where there is none; payload is
+// the value without a mark.
 func Split(r *connectors.Record) (m Mark, index, payload []byte, err error) {
 	for i := range r.Headers {
 		h := &r.Headers[i]
