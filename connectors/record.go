@@ -7,6 +7,15 @@ import "math"
 type Origin struct {
 	Topic     string
 	Partition int32
+	// Letter is set where the record is a dead letter that is brought back; the place is
+	// then the one that the record came from at first.
+	Letter *Letter
+}
+
+// Letter is what is known of a dead letter that is brought back.
+type Letter struct {
+	Step    string // where the record failed
+	Attempt int    // how often it has failed
 }
 
 // Header is one header of a record.

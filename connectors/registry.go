@@ -26,8 +26,27 @@ type SourceSpec struct {
 	// they happened, such as "the time when its file was last changed". A step that
 	// goes by it is warned of. Empty where the time is the records' own.
 	LooseTime string
+	// Back makes the configurations of sinks that write records back to where a source so
+	// configured reads them, by topic; nil for sources that nothing can be written back to.
+	Back func(config any) ([]Back, error)
 	// Example is a block of the source as it stands below source:, which validates.
 	Example string
+}
+
+// Back is a way back to where records came from.
+type Back struct {
+	Topic  string // as in Origin
+	Sink   string // the kind of sink
+	Config any
+}
+
+// ReadBack reads what a sink was given as dead letters.
+type ReadBack struct {
+	// Source reads it from its beginning to where it ends now.
+	Source Source
+	// Same reports whether two splits of one ID are the same thing, not one that was made
+	// anew under its name; nil where a name is never used twice.
+	Same func(a, b Split) bool
 }
 
 // SinkSpec describes a kind of sink, as SourceSpec does a source.
@@ -50,6 +69,12 @@ type SinkSpec struct {
 	// loaded; nil for sinks that take any. Columns are nil where the types of the rows
 	// are not known. A *FieldError places the fault.
 	Check func(config any, columns []Column) error
+	// Letters makes what reads the dead letters that a sink so configured was given; nil
+	// where they cannot be read back.
+	Letters func(config any) (ReadBack, error)
+	// Beside is the configuration with which another pipeline writes to the same target at
+	// the same time, told apart by a suffix; nil where the configuration serves for that.
+	Beside func(config any, suffix string) any
 	// Example is a block of the sink as it stands below sink:, which validates.
 	Example string
 }

@@ -92,7 +92,8 @@ func letterColumns() []connectors.Column {
 		{Name: "topic", Type: maybe}, {Name: "partition", Type: number}, {Name: "offset", Type: number},
 		{Name: "key", Type: maybe}, {Name: "key_base64", Type: flag}, {Name: "value", Type: maybe}, {Name: "value_base64", Type: flag},
 		{Name: "headers", Type: connectors.Type{Base: connectors.Sequence, Elem: &header}},
+		{Name: "timestamp", Type: connectors.Type{Base: connectors.Instant, Nullable: true}},
 		{Name: "step", Type: text}, {Name: "expression", Type: text}, {Name: "reason", Type: text}, {Name: "kind", Type: text},
-		{Name: "time", Type: connectors.Type{Base: connectors.Instant}},
+		{Name: "time", Type: connectors.Type{Base: connectors.Instant}}, {Name: "attempt", Type: connectors.Type{Base: connectors.Integer}},
 	}
 }

@@ -163,6 +163,7 @@ func deadLetterHeaders(e *connectors.RecordError) []connectors.Header {
 		{Key: "dead_letter.reason", Value: []byte(e.Reason)},
 		{Key: "dead_letter.kind", Value: []byte(e.Kind)},
 		{Key: "dead_letter.time", Value: []byte(time.Now().UTC().Format(time.RFC3339Nano))},
+		{Key: "dead_letter.attempt", Value: strconv.AppendInt(nil, int64(attemptOf(e)), 10)},
 	}
 	if e.Expr != "" {
 		h = append(h, connectors.Header{Key: "dead_letter.expression", Value: []byte(e.Expr)})
@@ -178,21 +179,10 @@ func deadLetterHeaders(e *connectors.RecordError) []connectors.Header {
 
 // deadLetterRow is the JSON object that stands for a dead letter in a table.
 func deadLetterRow(r *connectors.Record, e *connectors.RecordError) ([]byte, error) {
-	row := struct {
-		Topic      *string        `json:"topic"`
-		Partition  *int32         `json:"partition"`
-		Offset     *int64         `json:"offset"`
-		Key        *string        `json:"key"`
-		KeyBase64  bool           `json:"key_base64,omitempty"`
-		Value      *string        `json:"value"`
-		Base64     bool           `json:"value_base64,omitempty"`
-		Headers    []letterHeader `json:"headers"`
-		Step       string         `json:"step"`
-		Expression string         `json:"expression"`
-		Reason     string         `json:"reason"`
-		Kind       string         `json:"kind"`
-		Time       time.Time      `json:"time"`
-	}{Headers: []letterHeader{}, Step: e.Step, Expression: e.Expr, Reason: e.Reason, Kind: e.Kind, Time: time.Now().UTC()}
+	row := letterRow{
+		Headers: []letterHeader{}, Step: e.Step, Expression: e.Expr, Reason: e.Reason, Kind: e.Kind, Time: time.Now().UTC(),
+		Timestamp: rowTime(r.Time), Attempt: attemptOf(e),
+	}
 	if e.Origin != nil {
 		row.Topic, row.Partition, row.Offset = &e.Origin.Topic, &e.Origin.Partition, &e.Offset
 	}
@@ -204,6 +194,42 @@ func deadLetterRow(r *connectors.Record, e *connectors.RecordError) ([]byte, err
 		row.Headers = append(row.Headers, out)
 	}
 	return json.Marshal(row)
+}
+
+// letterRow is a dead letter as a row of a table.
+type letterRow struct {
+	Topic      *string        `json:"topic"`
+	Partition  *int32         `json:"partition"`
+	Offset     *int64         `json:"offset"`
+	Key        *string        `json:"key"`
+	KeyBase64  bool           `json:"key_base64,omitempty"`
+	Value      *string        `json:"value"`
+	Base64     bool           `json:"value_base64,omitempty"`
+	Headers    []letterHeader `json:"headers"`
+	Timestamp  *time.Time     `json:"timestamp"` // of the record; nil where no text has room for it
+	Step       string         `json:"step"`
+	Expression string         `json:"expression"`
+	Reason     string         `json:"reason"`
+	Kind       string         `json:"kind"`
+	Time       time.Time      `json:"time"`
+	Attempt    int            `json:"attempt"`
+}
+
+// rowTime is an event time for a text, which has room for four digits of a year.
+func rowTime(millis int64) *time.Time {
+	t := time.UnixMilli(millis).UTC()
+	if y := t.Year(); y < 0 || y > 9999 {
+		return nil
+	}
+	return &t
+}
+
+// attemptOf tells how often a record has failed, this time included.
+func attemptOf(e *connectors.RecordError) int {
+	if e.Origin != nil && e.Origin.Letter != nil {
+		return e.Origin.Letter.Attempt + 1
+	}
+	return 1
 }
 
 // letterHeader is one header in the row of a dead letter; headers are a list, in

@@ -85,9 +85,12 @@ type sinkNode struct {
 	exprs   []sinkExpr
 	view    *transform.View // nil for a sink of dead letters only
 	columns []connectors.Column
-	changes sinkChanges
-	stride  int
-	writers int // per subtask: one for each chain that writes to it
+	// passedBy are the steps that a dead letter can have failed at which are not on the way
+	// to this sink; nil but where dead letters are brought in.
+	passedBy map[string]bool
+	changes  sinkChanges
+	stride   int
+	writers  int // per subtask: one for each chain that writes to it
 	// guarantee is what the sink promises by itself.
 	guarantee connectors.Guarantee
 }

@@ -83,6 +83,9 @@ func fixedTopic(config any) string {
 }
 
 func (s *sinkOp) receive(ctx context.Context, b *connectors.Batch, sel []uint16) error {
+	if s.to.node.passedBy != nil {
+		sel = s.to.node.reached(b, sel)
+	}
 	for i := range s.exprs {
 		x := &s.exprs[i]
 		sel = x.prog.Fill(s.task.exprs, b, sel, x.slot, s.noteEval)

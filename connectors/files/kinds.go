@@ -62,7 +62,9 @@ func sinkSpec(k kind) connectors.SinkSpec {
 			return NewSink(*c)
 		},
 		DeadLetterRows: true,
+		Letters:        func(c any) (connectors.ReadBack, error) { return c.(*SinkConfig).letters() },
 		Lines:          true,
+		Check:          checkColumns,
 		Example:        string(k) + ":\n  path: " + k.place() + "\n  roll: {size: 128MiB, age: 5m}\n",
 	}
 }

@@ -23,6 +23,8 @@ func init() {
 		NewConfig: newSinkConfig,
 		New:       func(c any) (connectors.Sink, error) { return newSink(c.(*SinkConfig)), nil },
 		Changes:   func(c any) connectors.Changes { return c.(*SinkConfig).changes() },
+		Letters:   func(c any) (connectors.ReadBack, error) { return c.(*SinkConfig).letters() },
+		Beside:    func(c any, suffix string) any { return c.(*SinkConfig).beside(suffix) },
 	})
 }
 

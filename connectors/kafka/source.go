@@ -26,6 +26,7 @@ func init() {
 		NewConfig: newSourceConfig,
 		New:       func(c any) (connectors.Source, error) { return newSource(c.(*SourceConfig)) },
 		Bounded:   func(c any) bool { return c.(*SourceConfig).Until.Set() },
+		Back:      func(c any) ([]connectors.Back, error) { return c.(*SourceConfig).back() },
 	})
 }
 
