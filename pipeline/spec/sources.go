@@ -12,7 +12,7 @@ import (
 // Kinds that the language has and this version does not.
 var (
 	laterSources    = set()
-	laterSinks      = set("mysql", "clickhouse", "mongodb", "iceberg")
+	laterSinks      = set("clickhouse", "mongodb", "iceberg")
 	laterTransforms = set("parse", "encode", "validate", "aggregate", "join", "dedup", "top", "reduce", "lookup", "sample")
 )
 

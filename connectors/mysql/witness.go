@@ -1,0 +1,237 @@
+package mysql
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// createState are the statements that make the tables which the sink keeps beside the
+// user's, by name.
+func (t *target) createState() map[string]string {
+	const options = " ENGINE = InnoDB CHARACTER SET utf8mb4 COLLATE utf8mb4_bin"
+	return map[string]string{
+		t.commits: "CREATE TABLE IF NOT EXISTS " + t.commits + ` (
+  pipeline varchar(190) NOT NULL,
+  sink varchar(190) NOT NULL,
+  origin varchar(190) NOT NULL,
+  generation bigint unsigned NOT NULL,
+  number bigint unsigned NOT NULL,
+  fence bigint unsigned NOT NULL,
+  committed_at datetime(6),
+  PRIMARY KEY (pipeline, sink)
+)` + options,
+		t.rejected: "CREATE TABLE IF NOT EXISTS " + t.rejected + ` (
+  id bigint NOT NULL AUTO_INCREMENT PRIMARY KEY,
+  pipeline varchar(190) NOT NULL,
+  sink varchar(190) NOT NULL,
+  generation bigint unsigned NOT NULL,
+  number bigint unsigned NOT NULL,
+  topic text,
+  ` + "`partition`" + ` int,
+  ` + "`offset`" + ` bigint,
+  ` + "`key`" + ` longblob,
+  value longblob,
+  headers longtext,
+  time bigint,
+  ` + "`row`" + ` longtext,
+  kind varchar(100) NOT NULL,
+  reason text NOT NULL,
+  rejected_at datetime(6) NOT NULL DEFAULT CURRENT_TIMESTAMP(6),
+  settled_at datetime(6),
+  KEY (pipeline, sink, settled_at, id)
+)` + options,
+	}
+}
+
+// mark is the row of this pipeline and sink in sluice_commits.
+type mark struct {
+	origin string
+	id     connectors.CheckpointID
+	fence  uint64 // the oldest generation that may commit
+}
+
+func (t *target) origin() string {
+	if t.env.Origin == nil {
+		return ""
+	}
+	return t.env.Origin()
+}
+
+func (t *target) generation() uint64 {
+	if t.env.Generation == nil {
+		return 0
+	}
+	return t.env.Generation()
+}
+
+// querier is a transaction, or the database outside of one.
+type querier interface {
+	QueryRowContext(ctx context.Context, query string, args ...any) *sql.Row
+}
+
+// read reads the mark; lock keeps it until the end of the transaction.
+func (t *target) read(ctx context.Context, q querier, lock string) (m mark, ok bool, err error) {
+	err = q.QueryRowContext(ctx, "SELECT origin, generation, number, fence FROM "+t.commits+" WHERE pipeline = ? AND sink = ?"+lock, t.env.Pipeline, t.env.Name).
+		Scan(&m.origin, &m.id.Generation, &m.id.Number, &m.fence)
+	if errors.Is(err, sql.ErrNoRows) {
+		return m, false, nil
+	}
+	return m, err == nil, err
+}
+
+// lock reads the mark for a change of it, making it where it is not there.
+func (t *target) lock(ctx context.Context, tx *sql.Tx) (mark, error) {
+	m, ok, err := t.read(ctx, tx, " FOR UPDATE")
+	if err != nil || ok {
+		return m, err
+	}
+	if _, err := tx.ExecContext(ctx, "INSERT INTO "+t.commits+" (pipeline, sink, origin, generation, number, fence) VALUES (?, ?, ?, 0, 0, 0) ON DUPLICATE KEY UPDATE fence = fence", //nolint:gosec // the name is quoted
+		t.env.Pipeline, t.env.Name, t.origin()); err != nil {
+		return mark{}, err
+	}
+	m, ok, err = t.read(ctx, tx, " FOR UPDATE")
+	if err == nil && !ok {
+		err = errors.New("the row of the pipeline in sluice_commits is gone again")
+	}
+	return m, err
+}
+
+// write sets the mark.
+func (t *target) write(ctx context.Context, tx *sql.Tx, m mark) error {
+	_, err := tx.ExecContext(ctx, "UPDATE "+t.commits+" SET origin = ?, generation = ?, number = ?, fence = ?, committed_at = NOW(6) WHERE pipeline = ? AND sink = ?", //nolint:gosec // the name is quoted
+		m.origin, m.id.Generation, m.id.Number, m.fence, t.env.Pipeline, t.env.Name)
+	return err
+}
+
+// Witness is the last commit.
+func (t *target) Witness(ctx context.Context) (id connectors.CheckpointID, ok bool, err error) {
+	there, err := t.exists(ctx, t.commits)
+	if err != nil || !there {
+		return id, false, err
+	}
+	m, ok, err := t.read(ctx, t.db, "")
+	if err != nil || !ok || m.id.Number == 0 {
+		return id, false, classify(err)
+	}
+	if m.origin != t.origin() {
+		return id, false, &connectors.ForeignWitnessError{
+			Mark: fmt.Sprintf("%s/%d/%d", m.origin, m.id.Generation, m.id.Number),
+			Text: fmt.Sprintf("checkpoint %d of generation %d of a pipeline called %s, in %s, is of another checkpoint storage", m.id.Number, m.id.Generation, t.env.Pipeline, t.commits),
+		}
+	}
+	return m.id, true, nil
+}
+
+// Revoke lets no older process commit any more.
+func (t *target) Revoke(ctx context.Context) error {
+	return t.transact(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		m, err := t.lock(ctx, tx)
+		if err != nil {
+			return err
+		}
+		if m.origin != t.origin() { // which the user knows of
+			m = mark{origin: t.origin()}
+		}
+		if m.fence > t.generation() {
+			return connectors.ErrFenced
+		}
+		m.fence = t.generation()
+		t.env.Failpoint("mysql.revoke.before")
+		return t.write(ctx, tx, m)
+	})
+}
+
+// Rejected gives rows that commits have refused.
+func (t *target) Rejected(ctx context.Context, after int64, limit int) (out []connectors.Rejected, last int64, err error) {
+	err = t.transact(ctx, func(ctx context.Context, tx *sql.Tx) error {
+		if out, last, err = t.readRejected(ctx, tx, after, limit); err != nil || t.env.OnError != connectors.RowFail {
+			return err
+		}
+		return t.settle(ctx, tx, last)
+	})
+	return out, last, err
+}
+
+type rejectedHeader struct {
+	Key   string `json:"key"`
+	Value []byte `json:"value"` // null, or base64
+}
+
+func (t *target) readRejected(ctx context.Context, tx *sql.Tx, after int64, limit int) (out []connectors.Rejected, last int64, err error) {
+	rows, err := tx.QueryContext(ctx, "SELECT id, topic, `partition`, `offset`, `key`, value, headers, time, kind, reason FROM "+t.rejected+ //nolint:gosec // the name is quoted
+		" WHERE pipeline = ? AND sink = ? AND id > ? AND settled_at IS NULL ORDER BY id LIMIT ?", t.env.Pipeline, t.env.Name, after, limit)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		r := connectors.Rejected{Record: connectors.Record{Mark: connectors.NoMark}}
+		var topic sql.NullString
+		var partition sql.NullInt32
+		var offset, at sql.NullInt64
+		var headers []byte
+		if err := rows.Scan(&last, &topic, &partition, &offset, &r.Record.Key, &r.Record.Value, &headers, &at, &r.Kind, &r.Reason); err != nil {
+			return nil, 0, err
+		}
+		if topic.Valid {
+			r.Record.Origin, r.Record.Offset = &connectors.Origin{Topic: topic.String, Partition: partition.Int32}, offset.Int64
+		}
+		r.Record.Time = at.Int64
+		var list []rejectedHeader
+		if len(headers) > 0 {
+			if err := json.Unmarshal(headers, &list); err != nil {
+				return nil, 0, err
+			}
+		}
+		for _, h := range list {
+			r.Record.Headers = append(r.Record.Headers, connectors.Header(h))
+		}
+		out = append(out, r)
+	}
+	return out, last, rows.Err()
+}
+
+// settle notes that refused rows up to a mark are handed over.
+func (t *target) settle(ctx context.Context, tx *sql.Tx, through int64) error {
+	if through == 0 {
+		return nil
+	}
+	_, err := tx.ExecContext(ctx, "UPDATE "+t.rejected+" SET settled_at = NOW(6) WHERE pipeline = ? AND sink = ? AND id <= ? AND settled_at IS NULL", //nolint:gosec // the name is quoted
+		t.env.Pipeline, t.env.Name, through)
+	return err
+}
+
+// reject keeps a row that is refused.
+func (t *target) reject(ctx context.Context, tx *sql.Tx, id connectors.CheckpointID, rec *connectors.Record, row []byte, err error) error {
+	e, ok := rejects(err)
+	if !ok {
+		return err
+	}
+	kind, reason := why(e)
+	var topic, headers *string
+	var partition *int32
+	var offset *int64
+	if rec.Origin != nil {
+		topic, partition, offset = &rec.Origin.Topic, &rec.Origin.Partition, &rec.Offset
+	}
+	if len(rec.Headers) > 0 {
+		list := make([]rejectedHeader, 0, len(rec.Headers))
+		for _, h := range rec.Headers {
+			list = append(list, rejectedHeader(h))
+		}
+		text, err := json.Marshal(list)
+		if err != nil {
+			return err
+		}
+		headers = new(string(text))
+	}
+	_, err = tx.ExecContext(ctx, "INSERT INTO "+t.rejected+" (pipeline, sink, generation, number, topic, `partition`, `offset`, `key`, value, headers, time, `row`, kind, reason)"+ //nolint:gosec // the name is quoted
+		" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+		t.env.Pipeline, t.env.Name, id.Generation, id.Number, topic, partition, offset, rec.Key, rec.Value, headers, rec.Time, string(row), kind, reason)
+	return err
+}
