@@ -1,13 +1,22 @@
 package files
 
 import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/files/avrofile"
 	"github.com/sluice-etl/sluice/connectors/files/compress"
+	"github.com/sluice-etl/sluice/connectors/files/csvfile"
+	"github.com/sluice-etl/sluice/connectors/files/parquet"
+	"github.com/sluice-etl/sluice/connectors/files/typed"
 )
 
 // form is how the rows of a sink become the bytes of a file.
@@ -55,23 +64,44 @@ func (l *lines) Append(dst []byte, i int) ([]byte, error) {
 	return append(append(dst, l.values[i]...), '\n'), nil
 }
 
-// formOf is the form of a configuration that Validate accepts, once the columns of the
-// rows are known.
-func formOf(c *SinkConfig, _ []connectors.Column) (*form, error) {
-	switch c.Format.Name {
-	case formatJSON:
-		return linesForm("jsonl", c.Compression), nil
-	case formatRaw:
-		return linesForm("txt", c.Compression), nil
+// formOf is the form of a configuration that Validate accepts. salt tells its files from
+// those of other sinks.
+func formOf(c *SinkConfig, known []connectors.Column, salt string) (*form, error) {
+	cols, err := c.rowColumns(known)
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%q is no format of files", c.Format.Name)
+	l, err := layoutOf(c.Format)
+	switch {
+	case err != nil:
+		return nil, err
+	case l.avro != nil:
+		return avroForm(cols, c.compression(), salt)
+	case l.parquet != nil:
+		return parquetForm(parquet.Layout{Columns: cols, Compression: c.compression(), RowGroup: int64(l.parquet.RowGroup)})
+	case l.csv != nil:
+		f := linesForm("csv", c.compression())
+		f.encoder = func() (rowEncoder, error) { return csvfile.NewEncoder(l.csv, cols) }
+		f.head = csvfile.Head(l.csv, cols)
+		f.id = digest(f.ext, string(f.head), l.csv.Delimiter, l.csv.Null, fmt.Sprint(cols))
+		if f.packer != nil {
+			f.head, err = f.packer().Pack(nil, f.head, 1)
+		}
+		return f, err
+	case c.Format.Name == formatRaw:
+		return linesForm("txt", c.compression()), nil
+	}
+	return linesForm("jsonl", c.compression()), nil
+}
+
+// digest is a short name of what makes files differ.
+func digest(parts ...string) string {
+	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
+	return hex.EncodeToString(sum[:8])
 }
 
 // linesForm is the form of files of lines.
 func linesForm(ext, compression string) *form {
-	if compression == compressionAuto {
-		compression = compressionNone
-	}
 	f := &form{ext: ext + compress.Ending(compression), encoder: func() (rowEncoder, error) { return new(lines), nil }}
 	f.id = f.ext
 	if compression != compressionNone {
@@ -80,12 +110,79 @@ func linesForm(ext, compression string) *form {
 	return f
 }
 
+func avroForm(cols []connectors.Column, compression, salt string) (*form, error) {
+	schema, err := avrofile.Schema(cols)
+	if err != nil {
+		return nil, err
+	}
+	head, mark := avrofile.Head(schema, compression, salt)
+	return &form{
+		ext: formatAvro, id: digest(string(head)), head: head,
+		encoder: func() (rowEncoder, error) { return typed.NewEncoder(cols, typed.Options{NoUnsigned64: true}) },
+		packer:  func() packer { return avrofile.NewPacker(compression, mark) },
+	}, nil
+}
+
+// parquetForm keeps rows in a form of their own until a file is complete: what has been
+// written of a Parquet file cannot be gone on with.
+func parquetForm(l parquet.Layout) (*form, error) {
+	detail, err := json.Marshal(l)
+	if err != nil {
+		return nil, err
+	}
+	return &form{
+		ext: formatParquet, id: digest(string(detail)), detail: detail, convert: parquetConverter(l),
+		encoder: func() (rowEncoder, error) {
+			e, err := typed.NewEncoder(l.Columns, typed.Options{})
+			return &measured{Encoder: e}, err
+		},
+		packer: func() packer { return compress.NewPacker(compress.Zstd) },
+	}, nil
+}
+
+func parquetConverter(l parquet.Layout) converter {
+	return func(ctx context.Context, w io.Writer, rows io.Reader) error {
+		r, err := compress.NewReader(compress.Zstd, rows, 0)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = r.Close() }()
+		return parquet.Convert(ctx, w, r, l)
+	}
+}
+
+// measured puts the length of each row in front of it.
+type measured struct {
+	*typed.Encoder
+	row []byte
+}
+
+// Append adds row i.
+func (m *measured) Append(dst []byte, i int) ([]byte, error) {
+	row, err := m.Encoder.Append(m.row[:0], i)
+	if err != nil {
+		return dst, err
+	}
+	m.row = row
+	return append(binary.AppendUvarint(dst, uint64(len(row))), row...), nil
+}
+
 // restoredForm is the form of a file that a checkpoint holds, where the sink makes other
 // files by now: nothing is added to it.
 func restoredForm(o *openPart) (*form, error) {
-	kind, packed, _ := strings.Cut(o.Ext, ".")
-	if !slices.Contains([]string{"jsonl", "txt"}, kind) || packed != "" && compress.ByName("."+packed) == compressionNone {
-		return nil, fmt.Errorf("it holds a file of the unknown kind %q", o.Ext)
+	f := &form{ext: o.Ext, id: o.Form, detail: o.Detail}
+	switch name, packed, _ := strings.Cut(o.Ext, "."); {
+	case o.Ext == formatAvro:
+		return f, nil
+	case o.Ext == formatParquet:
+		var l parquet.Layout
+		if err := json.Unmarshal(o.Detail, &l); err != nil {
+			return nil, fmt.Errorf("the columns of a file that it holds cannot be read: %w", err)
+		}
+		f.convert = parquetConverter(l)
+		return f, nil
+	case slices.Contains([]string{"jsonl", "txt", "csv"}, name) && (packed == "" || compress.ByName("."+packed) != compressionNone):
+		return f, nil
 	}
-	return &form{ext: o.Ext, id: o.Form, detail: o.Detail}, nil
+	return nil, fmt.Errorf("it holds a file of the unknown kind %q", o.Ext)
 }

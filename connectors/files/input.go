@@ -19,11 +19,13 @@ type input struct {
 	split  connectors.Split
 	fs     storage.FS
 	base   string
-	file   storage.Reader
+	file   *watched
 	bytes  io.Reader // of the lines, from the position on
 	packed string    // how it is compressed
 	limit  int64     // what may come out of it
 	zip    io.Closer // of a compressed file
+	rows   rowFile   // of a file that is none of lines
+	stuck  error     // what ends the reading of rows
 	left   int64     // bytes up to Until; not for compressed files
 }
 
@@ -42,14 +44,44 @@ func (s *Source) openInput(ctx context.Context, split connectors.Split) (*input,
 	if err := in.check(ctx); err != nil {
 		return nil, err
 	}
-	if in.file, err = in.fs.Open(ctx, base); err != nil {
+	file, err := in.fs.Open(ctx, base)
+	if err != nil {
 		return nil, denied(fmt.Errorf("read file %s: %w", split.ID, err), "let this user read it")
 	}
-	if err := in.seek(); err != nil {
+	in.file = &watched{Reader: file}
+	if in.rows, err = in.rowsOf(s); err == nil && in.rows == nil {
+		err = in.seek()
+	}
+	if err != nil {
 		in.close()
 		return nil, err
 	}
 	return in, nil
+}
+
+// watched notes what the storage says, so that its errors are told from damaged files.
+type watched struct {
+	storage.Reader
+	err error
+}
+
+func (w *watched) Read(p []byte) (int, error) {
+	n, err := w.Reader.Read(p)
+	w.note(err)
+	return n, err
+}
+
+// ReadAt reads at an offset.
+func (w *watched) ReadAt(p []byte, off int64) (int, error) {
+	n, err := w.Reader.ReadAt(p, off)
+	w.note(err)
+	return n, err
+}
+
+func (w *watched) note(err error) {
+	if err != nil && !errors.Is(err, io.EOF) {
+		w.err = err
+	}
 }
 
 // check compares the file with how it was when the job began.
@@ -66,7 +98,7 @@ func (in *input) check(ctx context.Context) error {
 		return fmt.Errorf("read file %s: %w", in.split.ID, err)
 	case info.Size < was.Size:
 		return in.changed(fmt.Sprintf("it has shrunk from %d to %d bytes since the job began", was.Size, info.Size))
-	case !info.Modified.Equal(was.Modified) && (info.Size == was.Size || in.zipped()):
+	case !info.Modified.Equal(was.Modified) && (info.Size == was.Size || in.split.Until < 0 || in.zipped()):
 		return in.changed("it was changed since the job began")
 	}
 	return nil
@@ -150,6 +182,9 @@ func (in *input) broken(at int64, err error) error {
 }
 
 func (in *input) close() {
+	if in.rows != nil {
+		_ = in.rows.Close()
+	}
 	if in.zip != nil {
 		_ = in.zip.Close()
 	}

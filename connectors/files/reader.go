@@ -175,6 +175,13 @@ func (r *reader) read(ctx context.Context, at int) (*connectors.Batch, error) {
 			return nil, err
 		}
 	}
+	if c.in.rows != nil {
+		b, err := r.records(ctx, at)
+		if b != nil || err != nil || !c.eof {
+			return b, err
+		}
+		return r.finish(ctx, at)
+	}
 	b, err := r.lines(at)
 	switch {
 	case b != nil || err != nil:

@@ -83,7 +83,7 @@ func (s *Sink) Open(ctx context.Context, env connectors.SinkEnv) error {
 	s.env = env
 	s.prefix = namePrefix(env.Pipeline, env.Name)
 	var err error
-	if s.form, err = formOf(&s.config, env.Columns); err != nil {
+	if s.form, err = formOf(&s.config, env.Columns, s.prefix); err != nil {
 		return connectors.Permanent(err)
 	}
 	if env.ReadOnly {

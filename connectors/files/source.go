@@ -23,6 +23,7 @@ import (
 type Source struct {
 	config SourceConfig
 	url    *url.URL
+	layout layout
 }
 
 var _ connectors.Source = (*Source)(nil)
@@ -36,7 +37,8 @@ func NewSource(c SourceConfig) (*Source, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Source{config: c, url: u}, nil
+	l, err := layoutOf(c.Format)
+	return &Source{config: c, url: u, layout: l}, err
 }
 
 // detail is how a split's file looked when the job began.
@@ -64,7 +66,7 @@ func (s *Source) Splits(ctx context.Context, restored []connectors.Split) ([]con
 			return nil, fmt.Errorf("describe file %s: %w", info.Name, err)
 		}
 		split := connectors.Split{ID: s.id(dir, info.Name), Until: info.Size, Detail: raw}
-		if s.packed(info.Name) != compressionNone {
+		if s.packed(info.Name) != compressionNone || s.counted() {
 			split.Until = -1 // known only when it is read
 		}
 		splits = append(splits, split)
@@ -154,11 +156,17 @@ func openAt(u *url.URL, dir string) (storage.FS, error) {
 
 // packed is how a file is compressed as a whole.
 func (s *Source) packed(name string) string {
+	if s.counted() {
+		return compressionNone // within the file
+	}
 	if s.config.Compression != compressionAuto {
 		return s.config.Compression
 	}
 	return compress.ByName(name)
 }
+
+// counted reports whether positions are numbers of rows.
+func (s *Source) counted() bool { return s.layout.avro != nil || s.layout.parquet != nil }
 
 // Discover finds nothing: the files are those of the job's beginning.
 func (s *Source) Discover(context.Context, []connectors.Split) ([]connectors.Split, error) {

@@ -74,6 +74,12 @@ func structOf(field reflect.Value) (reflect.Value, bool) {
 	return field, false
 }
 
+// DecodeOptions is decodeOptions for options that stand at the key format and are of
+// another layer, as of whole files.
+func DecodeOptions(format string, options map[string]any, config any) error {
+	return decodeOptions(format, options, config)
+}
+
 func unknownOption(format, key string, fields []connectors.Field) error {
 	keys := make([]string, len(fields))
 	for i, f := range fields {

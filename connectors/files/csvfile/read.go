@@ -1,0 +1,218 @@
+package csvfile
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/files/typed"
+	"github.com/sluice-etl/sluice/connectors/format"
+)
+
+// ErrTooLong is reported of a record that is longer than allowed.
+var ErrTooLong = errors.New("the record is longer than max_line")
+
+// Reader reads records as JSON objects.
+type Reader struct {
+	in     *bufio.Reader
+	opts   *Options
+	limit  int
+	pos    int64 // behind the last record
+	names  []string
+	types  []connectors.Type
+	raw    []byte
+	fields []cell
+	text   []byte
+}
+
+type cell struct {
+	from, to int // in text
+	quoted   bool
+}
+
+// NewReader reads a file from its beginning. Records may be limit bytes long.
+func NewReader(r io.Reader, o *Options, limit int) (*Reader, error) {
+	out := &Reader{in: bufio.NewReaderSize(r, 256<<10), opts: o, limit: limit}
+	for _, c := range o.Columns {
+		out.names, out.types = append(out.names, c.Name), append(out.types, c.Type)
+	}
+	if b, err := out.in.Peek(len(bom)); err == nil && bytes.Equal(b, bom) {
+		_, _ = out.in.Discard(len(bom))
+		out.pos = int64(len(bom))
+	}
+	if !o.Header {
+		return out, nil
+	}
+	if err := out.record(); err != nil {
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		return nil, err
+	}
+	if !out.split() {
+		return nil, errors.New("its first line is no line of names: a quote is not closed")
+	}
+	out.header()
+	return out, nil
+}
+
+func (r *Reader) header() {
+	r.names, r.types = nil, nil
+	for _, c := range r.fields {
+		name := string(r.text[c.from:c.to])
+		t := connectors.Type{Base: connectors.Text, Nullable: true}
+		for _, known := range r.opts.Columns {
+			if known.Name == name {
+				t = known.Type
+			}
+		}
+		r.names, r.types = append(r.names, name), append(r.types, t)
+	}
+}
+
+// Skip goes on to a position, where it is not there yet.
+func (r *Reader) Skip(pos int64) error {
+	if pos <= r.pos {
+		return nil
+	}
+	n, err := io.CopyN(io.Discard, r.in, pos-r.pos)
+	r.pos += n
+	return err
+}
+
+// Pos is the position behind the last record.
+func (r *Reader) Pos() int64 { return r.pos }
+
+// Next adds the next record to dst: as JSON, or as it is where it cannot be taken apart,
+// so that who reads it finds it wrong. io.EOF says that there is none.
+func (r *Reader) Next(dst []byte) ([]byte, error) {
+	for {
+		if err := r.record(); err != nil {
+			return dst, err
+		}
+		if len(r.raw) == 0 {
+			continue // an empty line
+		}
+		if !r.split() || len(r.fields) != len(r.names) {
+			return append(dst, r.raw...), nil
+		}
+		if out, ok := r.object(dst); ok {
+			return out, nil
+		}
+		return append(dst, r.raw...), nil
+	}
+}
+
+// record reads up to the line break that stands outside of quotes.
+func (r *Reader) record() error {
+	r.raw = r.raw[:0]
+	open := false
+	for {
+		piece, err := r.in.ReadSlice('\n')
+		r.raw = append(r.raw, piece...)
+		r.pos += int64(len(piece))
+		if len(r.raw) > r.limit+2 {
+			return fmt.Errorf("%w, near byte %d", ErrTooLong, r.pos)
+		}
+		if bytes.Count(piece, []byte{'"'})%2 == 1 {
+			open = !open
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			continue
+		case errors.Is(err, io.EOF):
+			if len(r.raw) == 0 {
+				return io.EOF
+			}
+			return nil
+		case err != nil:
+			return err
+		case open:
+			continue
+		}
+		r.raw = bytes.TrimSuffix(bytes.TrimSuffix(r.raw, []byte{'\n'}), []byte{'\r'})
+		return nil
+	}
+}
+
+// split takes the record apart; false where quotes are wrong.
+func (r *Reader) split() bool {
+	r.fields, r.text = r.fields[:0], r.text[:0]
+	delimiter := r.opts.Delimiter[0]
+	for rest := r.raw; ; {
+		from := len(r.text)
+		if len(rest) == 0 || rest[0] != '"' {
+			at := bytes.IndexByte(rest, delimiter)
+			if at < 0 {
+				r.text = append(r.text, rest...)
+				r.fields = append(r.fields, cell{from, len(r.text), false})
+				return true
+			}
+			r.text = append(r.text, rest[:at]...)
+			r.fields = append(r.fields, cell{from, len(r.text), false})
+			rest = rest[at+1:]
+			continue
+		}
+		rest = rest[1:]
+		for {
+			at := bytes.IndexByte(rest, '"')
+			if at < 0 {
+				return false
+			}
+			r.text = append(r.text, rest[:at]...)
+			if rest = rest[at+1:]; len(rest) == 0 || rest[0] != '"' {
+				break
+			}
+			r.text = append(r.text, '"')
+			rest = rest[1:]
+		}
+		r.fields = append(r.fields, cell{from, len(r.text), true})
+		if len(rest) == 0 {
+			return true
+		}
+		if rest[0] != delimiter {
+			return false
+		}
+		rest = rest[1:]
+	}
+}
+
+func (r *Reader) object(dst []byte) ([]byte, bool) {
+	dst = append(dst, '{')
+	for i, c := range r.fields {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(format.AppendString(dst, r.names[i]), ':')
+		text := r.text[c.from:c.to]
+		if !c.quoted && string(text) == r.opts.Null {
+			dst = append(dst, "null"...)
+			continue
+		}
+		var ok bool
+		if dst, ok = appendTyped(dst, text, r.types[i].Base); !ok {
+			return dst, false
+		}
+	}
+	return append(dst, '}'), true
+}
+
+func appendTyped(dst, text []byte, base connectors.Base) ([]byte, bool) {
+	switch base {
+	case connectors.Boolean:
+		return append(dst, text...), string(text) == "true" || string(text) == "false"
+	case connectors.Integer, connectors.Exact, connectors.Real:
+		if _, ok := format.Number(string(text)); ok {
+			return append(dst, text...), true
+		}
+		return typed.AppendText(dst, text), base == connectors.Real && (string(text) == "NaN" || string(text) == "Infinity" || string(text) == "-Infinity")
+	case connectors.Sequence, connectors.Struct, connectors.Dictionary, connectors.Document, connectors.Dynamic:
+		return append(dst, text...), json.Valid(text)
+	default:
+		return typed.AppendText(dst, text), true
+	}
+}
