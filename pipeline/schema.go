@@ -15,25 +15,12 @@ func (b *planner) declare(c *chain, s *spec.Source) {
 	}
 	if s.Schema != nil {
 		c.view, c.source.check = transform.Declare(c.base, s.Schema)
-	} else if t := formatType(s.Format); t != nil {
+	} else if t := transform.FormatType(s.Format); t != nil {
 		c.view = transform.Known(c.base, t)
 	}
 	if key, ok := format.Updates(s.Format); ok {
 		c.view = c.view.Updating(key)
 	}
-}
-
-// formatType is the type of a source's records where its format says it; nil where it does not.
-func formatType(cfg connectors.FormatConfig) *schema.Type {
-	if cols, err := format.Columns(cfg); err == nil && cols != nil {
-		return schema.OfColumns(cols)
-	}
-	if text := format.JSONSchema(cfg); text != nil {
-		if t, err := schema.ParseJSON(text); err == nil {
-			return t
-		}
-	}
-	return nil
 }
 
 func viewsOf(ins []input) []*transform.View {

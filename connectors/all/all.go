@@ -8,6 +8,7 @@ import (
 	_ "github.com/sluice-etl/sluice/connectors/format/avro"       // registers the format
 	_ "github.com/sluice-etl/sluice/connectors/format/csv"        // registers the format
 	_ "github.com/sluice-etl/sluice/connectors/format/jsonschema" // registers the format
+	_ "github.com/sluice-etl/sluice/connectors/format/pattern"    // registers the format
 	_ "github.com/sluice-etl/sluice/connectors/format/protobuf"   // registers the format
 	_ "github.com/sluice-etl/sluice/connectors/format/text"       // registers the format
 	_ "github.com/sluice-etl/sluice/connectors/generate"          // registers the connector

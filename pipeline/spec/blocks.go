@@ -189,7 +189,9 @@ const defaultFormat = "json"
 // are taken from the folder of the pipeline's file.
 func (l *loader) formatOf(config any) connectors.FormatConfig {
 	var out connectors.FormatConfig
-	if config != nil {
+	if own, ok := config.(connectors.RecordFormatter); ok {
+		out = own.RecordFormat()
+	} else if config != nil {
 		v := reflect.ValueOf(config).Elem()
 		for _, f := range fieldsOf(v.Type()) {
 			if f.Key == "format" {
@@ -203,6 +205,24 @@ func (l *loader) formatOf(config any) connectors.FormatConfig {
 		out.Name = defaultFormat
 	}
 	return format.InFolder(out, filepath.Dir(l.p.File))
+}
+
+// inFolder takes files that a configuration names, in options of formats too, from the
+// folder of the pipeline's file. They are the texts with the tag file.
+func (l *loader) inFolder(config any) {
+	folder := filepath.Dir(l.p.File)
+	v := reflect.ValueOf(config).Elem()
+	for _, f := range fieldsOf(v.Type()) {
+		field := v.Field(f.Index)
+		switch x := field.Addr().Interface().(type) {
+		case *connectors.FormatConfig:
+			*x = format.InFolder(*x, folder)
+		case *string:
+			if v.Type().Field(f.Index).Tag.Get("file") == "true" && *x != "" && !filepath.IsAbs(*x) {
+				*x = filepath.Join(folder, *x)
+			}
+		}
+	}
 }
 
 // format checks the name and the options of a format that the file has.

@@ -13,7 +13,7 @@ import (
 var (
 	laterSources    = set()
 	laterSinks      = set("clickhouse", "mongodb", "iceberg")
-	laterTransforms = set("parse", "encode", "validate", "aggregate", "join", "dedup", "top", "reduce", "lookup", "sample")
+	laterTransforms = set("aggregate", "join", "dedup", "top", "reduce", "lookup", "sample")
 )
 
 func set(names ...string) map[string]bool {
@@ -185,6 +185,7 @@ func (l *loader) transform(i int, n *node, words kindWords) {
 		config := t.Spec.NewConfig()
 		if l.config(kind.name, kind.value, config, kind.key) {
 			t.Config = config
+			l.inFolder(config)
 			l.lookupTimes(kind.value, config)
 			if t.Spec.Branches != nil {
 				t.Branches = t.Spec.Branches(config)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -15,7 +16,7 @@ import (
 
 // config is the options of the format.
 type config struct {
-	Columns   names  `key:"columns" doc:"the fields in their order: names, or names with types, as in [{id: int}, {price: \"decimal(10, 2)\"}]; names alone hold text. A sink without them takes those of its rows, where the plan knows them"`
+	Columns   names  `key:"columns" doc:"the fields in their order: names, or names with types, as in [{id: int}, {price: \"decimal(10, 2)\"}]; names alone hold text, and take any value of a sink. A sink without them takes those of its rows, where the plan knows them"`
 	Header    bool   `key:"header" doc:"the first line of each value names its fields"`
 	Delimiter string `key:"delimiter" doc:"character between fields"`
 	Quote     string `key:"quote" doc:"character around fields that hold a delimiter, a quote or a line break; within them it is doubled"`
@@ -38,7 +39,26 @@ func (n *names) UnmarshalConfig(v any) error {
 			typed[i] = map[string]any{name: "string?"}
 		}
 	}
-	return (*columns.List)(n).UnmarshalConfig(typed)
+	if err := (*columns.List)(n).UnmarshalConfig(typed); err != nil {
+		return err
+	}
+	for i, item := range list {
+		if _, ok := item.(string); ok {
+			(*n)[i].Type = connectors.Type{Nullable: true}
+		}
+	}
+	return nil
+}
+
+// read are the columns as rows that are read have them: a mere name holds text.
+func (n names) read() []connectors.Column {
+	out := slices.Clone(n)
+	for i := range out {
+		if t := &out[i].Type; t.Base == connectors.Dynamic {
+			t.Base = connectors.Text
+		}
+	}
+	return out
 }
 
 // Validate reports what contradicts itself.
@@ -79,7 +99,7 @@ func init() {
 		},
 		Output: func(c any) (format.Output, error) { return &output{config: c.(*config)}, nil },
 		Columns: func(c any) ([]connectors.Column, error) {
-			return c.(*config).Columns, nil
+			return c.(*config).Columns.read(), nil
 		},
 		Example: `{csv: {columns: [{id: int}, {name: string}]}}`,
 	})
@@ -107,6 +127,9 @@ func (in *input) JSON(_ context.Context, dst []byte, r *connectors.Record) ([]by
 		}
 		for _, f := range fields {
 			in.names = append(in.names, string(f.text))
+		}
+		if tail == nil {
+			return nil, format.Refuse(errors.New("there is no row behind the header"))
 		}
 		rest = tail
 	}
