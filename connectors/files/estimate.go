@@ -1,27 +1,46 @@
 package files
 
-// estimate is how large a file becomes, of whose rows so many bytes are kept. It
-// differs where the file is made of them only when it is complete: what those before
-// it came to says.
-func (s *Sink) estimate(f *form, kept int64) int64 {
-	if f.convert == nil {
-		return kept
+// estimate is how large a file becomes. What is kept of its rows differs from it where the
+// file is made of them only when it is complete: what those before it came to says then.
+func (s *Sink) estimate(p *part) int64 {
+	if p.form.convert == nil {
+		return p.size
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.kept == 0 {
-		return kept
+	switch {
+	case s.rows > 0:
+		return int64(float64(p.raw) * s.made / s.rows)
+	case s.config.compression() == compressionNone:
+		return p.raw
 	}
-	return int64(float64(kept) * s.made / s.kept)
+	return p.size // it is compressed too
 }
 
 // learn takes what became of a file. Files of the past weigh less and less.
-func (s *Sink) learn(f *form, kept, made int64) {
-	if f.convert == nil || kept == 0 {
+func (s *Sink) learn(p *part) {
+	if p.form.convert == nil || p.raw == 0 {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.kept = s.kept/2 + float64(kept)
-	s.made = s.made/2 + float64(made)
+	s.rows = s.rows/2 + float64(p.raw)
+	s.made = s.made/2 + float64(p.staged.Size)
+}
+
+// ratio is what has been learned, for the next process; 0 for nothing.
+func (s *Sink) ratio() float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rows == 0 {
+		return 0
+	}
+	return s.made / s.rows
+}
+
+// relearn takes over what an earlier process has learned.
+func (s *Sink) relearn(ratio float64) {
+	if ratio > 0 {
+		s.rows, s.made = 1, ratio
+	}
 }

@@ -24,6 +24,7 @@ type part struct {
 	restored *joined // the first bytes, of a part that is gone on with; nil for others
 
 	size    int64 // bytes in back
+	raw     int64 // bytes of rows, before they were packed
 	records int64
 	began   time.Time
 	last    time.Time
@@ -169,7 +170,7 @@ func (p *part) copy(ctx context.Context, files connectors.CheckpointFiles, from,
 // saved is the part as a checkpoint keeps it, of whose bytes segments hold all.
 func (p *part) saved(segments []segment, at snapshot) *openPart {
 	o := &openPart{
-		Path: p.path, Ext: p.form.ext, Form: p.form.id, Detail: p.form.detail, Records: at.records,
+		Path: p.path, Ext: p.form.ext, Form: p.form.id, Detail: p.form.detail, Records: at.records, Raw: at.raw,
 		Began: at.began.UnixMilli(), Last: at.last.UnixMilli(),
 	}
 	if at.ends {
@@ -186,11 +187,12 @@ type snapshot struct {
 	part        *part
 	size        int64
 	records     int64
+	raw         int64
 	began, last time.Time
 	until       int64
 	ends        bool
 }
 
 func (p *part) snapshot() snapshot {
-	return snapshot{part: p, size: p.size, records: p.records, began: p.began, last: p.last, until: p.until, ends: p.ends}
+	return snapshot{part: p, size: p.size, records: p.records, raw: p.raw, began: p.began, last: p.last, until: p.until, ends: p.ends}
 }

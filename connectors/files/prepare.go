@@ -89,7 +89,7 @@ func (w *writer) prepare(ctx context.Context, b connectors.Barrier, open []snaps
 	w.mu.Unlock()
 
 	var out connectors.Prepared
-	st := state{Number: b.ID.Number}
+	st := state{Number: b.ID.Number, Ratio: w.sink.ratio()}
 	var err error
 	if st.Parts, err = w.save(ctx, b.ID.Number, proven, open, files); err != nil {
 		return out, err

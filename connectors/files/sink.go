@@ -32,8 +32,8 @@ type Sink struct {
 
 	mu      sync.Mutex
 	writers []*writer
-	// kept and made are sizes of rows and of the files of them, see estimate.
-	kept, made float64
+	// rows and made are sizes of rows and of the files of them, see estimate.
+	rows, made float64
 	log        manifestLog
 }
 
@@ -44,6 +44,7 @@ type state struct {
 	Number uint64      `json:"number"`          // of the checkpoint
 	Open   *openPart   `json:"open,omitempty"`  // the file in the making, as it was kept once
 	Parts  []*openPart `json:"parts,omitempty"` // the files in the making
+	Ratio  float64     `json:"ratio,omitempty"` // see estimate
 }
 
 // openPart is a file in the making.
@@ -54,6 +55,7 @@ type openPart struct {
 	Form     string                 `json:"form,omitempty"`
 	Detail   json.RawMessage        `json:"detail,omitempty"`
 	Records  int64                  `json:"records,omitempty"`
+	Raw      int64                  `json:"raw,omitempty"`
 	Began    int64                  `json:"began,omitempty"` // ms since 1970
 	Last     int64                  `json:"last,omitempty"`
 	Until    *int64                 `json:"until,omitempty"`
@@ -134,6 +136,7 @@ func (s *Sink) Start(_ context.Context, restored connectors.Restored) error {
 				return connectors.Permanent(fmt.Errorf("restore %s sink %s, subtask %d: %w", s.config.kind, s.env.Name, i, err))
 			}
 		}
+		s.relearn(st.Ratio)
 		s.restored = append(s.restored, st.Parts)
 		s.restoredNumber = max(s.restoredNumber, st.Number)
 	}

@@ -107,7 +107,7 @@ func (w *writer) adopt(o *openPart, goOn bool) {
 		f = w.form
 	}
 	p := &part{
-		path: o.Path, name: w.nextName(o.Path, f.ext), form: f, records: o.Records,
+		path: o.Path, name: w.nextName(o.Path, f.ext), form: f, records: o.Records, raw: o.Raw,
 		began: time.UnixMilli(o.Began), last: time.UnixMilli(o.Last), done: make(chan struct{}),
 	}
 	if o.Until != nil {
@@ -226,6 +226,7 @@ func (w *writer) append(ctx context.Context, p *part, rows *connectors.Rows, i i
 			return nil
 		}
 	}
+	p.raw += int64(len(b) - len(p.buf))
 	p.buf = b
 	p.rows++
 	p.records++
@@ -255,7 +256,7 @@ func (w *writer) makeRoom(p *part) error {
 // full reports whether the file must end by size or record count. The size of
 // packed bytes is known only when they have left the buffer.
 func (w *writer) full(p *part) bool {
-	size := w.sink.estimate(p.form, p.size)
+	size := w.sink.estimate(p)
 	if w.pack == nil {
 		size += int64(len(p.buf))
 	}
@@ -348,7 +349,7 @@ func (w *writer) stage(p *part) {
 	if p.err != nil {
 		_ = w.fail(p.err)
 	} else {
-		w.sink.learn(p.form, p.size, p.staged.Size)
+		w.sink.learn(p)
 	}
 	close(p.done)
 }

@@ -3,6 +3,7 @@ package avrofile
 import (
 	"bufio"
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -278,6 +279,13 @@ func (r *Reader) scalar(dst []byte, n *avro.SchemaNode) []byte {
 	case "double":
 		return typed.AppendFloat(dst, r.cur.Float64(), 64)
 	case "string":
+		if n.Props[contentType] == jsonContent {
+			text := r.cur.Bytes()
+			if json.Valid(text) {
+				return append(dst, text...)
+			}
+			return typed.AppendText(dst, text)
+		}
 		return typed.AppendText(dst, r.cur.Bytes())
 	case "bytes":
 		return appendBytes(dst, n, r.cur.Bytes())

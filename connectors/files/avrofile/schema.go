@@ -19,6 +19,12 @@ import (
 // Compressions are the compressions of blocks, by the names that users write.
 var Compressions = []string{"none", "deflate", "snappy", "zstd"}
 
+// An attribute of a string that holds JSON, which other readers pass over.
+const (
+	contentType = "contentType"
+	jsonContent = "application/json"
+)
+
 var magic = []byte("Obj\x01")
 
 func codec(name string) (ocf.Codec, error) {
@@ -119,6 +125,8 @@ func typeOf(t *connectors.Type, n *int) any {
 		return dict{"type": "fixed", "name": fmt.Sprintf("uuid_%d", *n), "size": 16, "logicalType": "uuid"}
 	case connectors.Binary:
 		return "bytes"
+	case connectors.Document, connectors.Dynamic:
+		return dict{"type": "string", contentType: jsonContent}
 	default:
 		return "string"
 	}
