@@ -2,6 +2,7 @@ package protobuf
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -36,11 +37,28 @@ const mainFile = "schema.proto"
 
 // fromText compiles the text of a .proto file with those that it imports.
 func fromText(text string, refs []registry.Reference) (protoreflect.FileDescriptor, error) {
+	if f, ok := fromBase64(text); ok {
+		return f, nil
+	}
 	files := map[string]string{mainFile: text}
 	for _, r := range refs {
 		files[r.Name] = r.Text
 	}
 	return compile(mainFile, &protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(files)})
+}
+
+// fromBase64 reads a descriptor in base64, as some clients register it instead of the text.
+func fromBase64(text string) (protoreflect.FileDescriptor, bool) {
+	raw, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	if err != nil {
+		return nil, false
+	}
+	var d descriptorpb.FileDescriptorProto
+	if proto.Unmarshal(raw, &d) != nil {
+		return nil, false
+	}
+	f, err := protodesc.NewFile(&d, protoregistry.GlobalFiles)
+	return f, err == nil
 }
 
 func compile(name string, from protocompile.Resolver) (protoreflect.FileDescriptor, error) {

@@ -1,0 +1,63 @@
+"""Writes and reads values with Confluent's client: client.py write|read KIND URL TOPIC [BASE64]"""
+import base64
+import json
+import sys
+
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+AVRO = json.dumps({"type": "record", "name": "user", "namespace": "shop", "fields": [
+    {"name": "id", "type": "long"}, {"name": "name", "type": ["null", "string"], "default": None},
+    {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    {"name": "price", "type": {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}}]})
+JSON = json.dumps({"title": "user", "type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]})
+
+
+def message():
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+    f = descriptor_pb2.FileDescriptorProto(name="user.proto", package="shop", syntax="proto3")
+    f.message_type.add(name="Other")
+    m = f.message_type.add(name="User")
+    m.field.add(name="id", number=1, type=3, label=1)
+    m.field.add(name="name", number=2, type=9, label=1)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(f)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("shop.User"))
+
+
+def codec(kind, client, write):
+    if kind == "avro":
+        from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+        return AvroSerializer(client, AVRO) if write else AvroDeserializer(client)
+    if kind == "json":
+        from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
+        return JSONSerializer(JSON, client) if write else JSONDeserializer(JSON, schema_registry_client=client)
+    from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+    conf = {"use.deprecated.format": False}
+    return ProtobufSerializer(message(), client, conf) if write else ProtobufDeserializer(message(), conf, client)
+
+
+def value(kind):
+    if kind == "avro":
+        import datetime
+        import decimal
+        at = datetime.datetime(2026, 1, 31, 23, 59, 59, 500000, tzinfo=datetime.timezone.utc)
+        return {"id": 2**53 + 1, "name": "a", "at": at, "price": decimal.Decimal("-1.10")}
+    if kind == "json":
+        return {"id": 2**53 + 1, "name": "a"}
+    return message()(id=2**53 + 1, name="a")
+
+
+def main():
+    mode, kind, url, topic = sys.argv[1:5]
+    client = SchemaRegistryClient({"url": url})
+    context = SerializationContext(topic, MessageField.VALUE)
+    c = codec(kind, client, mode == "write")
+    if mode == "write":
+        print(base64.b64encode(c(value(kind), context)).decode())
+        return
+    got = c(base64.b64decode(sys.argv[5]), context)
+    print("same" if got == value(kind) else f"differs: {got!r}")
+
+
+main()
