@@ -35,15 +35,15 @@ func ReplayName(pipeline string) string { return pipeline + replaySuffix }
 // however often it is run and wherever it is killed. The pipeline itself may run
 // meanwhile.
 func Replay(p *spec.Pipeline, opts ReplayOptions) (*Plan, error) {
+	if err := opts.Check(p); err != nil {
+		return nil, err
+	}
 	letters, err := letterSink(p, opts.Sink)
 	if err != nil {
 		return nil, err
 	}
 	if p.Checkpoint.Storage == "" {
 		return nil, errors.New("the pipeline has no checkpoint.storage, and without it nobody knows tomorrow which dead letters are in")
-	}
-	if _, err := newLetterFilter(opts.Filter); err != nil {
-		return nil, err
 	}
 	d := *p
 	d.Name = ReplayName(p.Name)
@@ -70,6 +70,15 @@ func Replay(p *spec.Pipeline, opts ReplayOptions) (*Plan, error) {
 		plan.limitReach()
 	}
 	return plan, nil
+}
+
+// Check refuses options that do not fit the pipeline.
+func (o *ReplayOptions) Check(p *spec.Pipeline) error {
+	if _, err := letterSink(p, o.Sink); err != nil {
+		return err
+	}
+	_, err := newLetterFilter(o.Filter)
+	return err
 }
 
 // letterSink finds the sink whose dead letters are meant.

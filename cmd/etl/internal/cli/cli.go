@@ -108,7 +108,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.logFormat, "log-format", "", "text or json")
 	f.BoolVar(&a.json, "json", false, "print results as JSON")
 	c.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help"})
-	c.AddCommand(a.runCommand(), a.validateCommand(), a.planCommand(), a.demoCommand(), a.checkpointCommand(), a.savepointCommand(), a.stopCommand(), a.cancelCommand(), a.stateCommand(), a.listCommand(), a.versionCommand())
+	c.AddCommand(a.runCommand(), a.validateCommand(), a.planCommand(), a.demoCommand(), a.checkpointCommand(), a.savepointCommand(), a.stopCommand(), a.cancelCommand(), a.stateCommand(), a.txnCommand(), a.dlqCommand(), a.listCommand(), a.explainCommand(), a.versionCommand())
 	return c
 }
 
