@@ -13,7 +13,7 @@ PACKAGES=(
   pyarrow==26.0.1
   fastavro==1.13.1
   cramjam==2.11.0
-  confluent-kafka==2.16.1
+  'confluent-kafka[avro,json,protobuf,schemaregistry]==2.16.1'
   'psycopg[binary]==3.3.9'
   pymysql==1.2.4
   'pyiceberg[pyarrow,sql-sqlite,sql-postgres]==0.12.0'

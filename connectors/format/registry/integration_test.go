@@ -44,7 +44,7 @@ func TestIntegrationValuesOfOtherClientsAreReadAndOursByThem(t *testing.T) {
 	url := env(t, "SCHEMA_REGISTRY_URL", "schema-registry")
 	for _, tt := range []struct{ kind, format, row string }{
 		{"avro", "avro", `{"id":9007199254740993,"name":"a","at":"2026-01-31T23:59:59.5Z","price":-1.10}`},
-		{"json", "json_schema", `{"id": 9007199254740993, "name": "a"}`},
+		{"json", "json_schema", `{"id":9007199254740993,"name":"a"}`},
 		{"protobuf", "protobuf", `{"id":9007199254740993,"name":"a"}`},
 	} {
 		t.Run(tt.kind, func(t *testing.T) {

@@ -1,5 +1,6 @@
 """Writes and reads values with Confluent's client: client.py write|read KIND URL TOPIC [BASE64]"""
 import base64
+import functools
 import json
 import sys
 
@@ -13,6 +14,7 @@ AVRO = json.dumps({"type": "record", "name": "user", "namespace": "shop", "field
 JSON = json.dumps({"title": "user", "type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]})
 
 
+@functools.cache
 def message():
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
     f = descriptor_pb2.FileDescriptorProto(name="user.proto", package="shop", syntax="proto3")
