@@ -2,6 +2,7 @@ package deferred
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/connectortest"
+	"github.com/sluice-etl/sluice/connectors/deferred/deferredtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -374,4 +376,20 @@ func TestDamagedRowsAreNotApplied(t *testing.T) {
 		try(flipped, fmt.Sprintf("byte %d flipped", i))
 		try(whole.Bytes()[:i], fmt.Sprintf("cut off at %d", i))
 	}
+}
+
+func TestCrashesAtEachStep(t *testing.T) {
+	deferredtest.Crashes(t, func(*testing.T) deferredtest.Target {
+		target := &table{refuses: "2}"}
+		return deferredtest.Target{
+			New: func() connectors.TwoPhaseSink { return target.sink() },
+			Read: func() (ids []string) {
+				for _, r := range target.read() {
+					ids = append(ids, strings.TrimSuffix(strings.TrimPrefix(r, `{"id": `), "}"))
+				}
+				slices.SortFunc(ids, func(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b)) })
+				return ids
+			},
+		}
+	})
 }

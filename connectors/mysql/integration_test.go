@@ -510,3 +510,24 @@ func TestRealServerMakesTheTable(t *testing.T) {
 	r.Checkpoint()
 	w.want("SELECT * FROM @.rows", `a|1.50|["a"]|2026-01-01 00:00:00.000000|5`)
 }
+
+func TestRealServerCrashesAtEachStep(t *testing.T) {
+	for _, mode := range []string{"insert", "upsert"} {
+		t.Run(mode, func(t *testing.T) {
+			w := newWorld(t)
+			deferredtest.Crashes(t, func(t *testing.T) deferredtest.Target {
+				w.run("DROP DATABASE @; CREATE DATABASE @; CREATE TABLE @.rows (id int PRIMARY KEY, CHECK (id % 10 <> 2)) ENGINE = InnoDB")
+				return deferredtest.Target{
+					New: func() connectors.TwoPhaseSink { return mustSink(t, w.config(func(c *SinkConfig) { c.Mode = mode })) },
+					Read: func() []string {
+						ids, err := w.list(t.Context(), "SELECT id FROM @.rows ORDER BY id")
+						if err != nil {
+							t.Fatal(err)
+						}
+						return ids
+					},
+				}
+			})
+		})
+	}
+}

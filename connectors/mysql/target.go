@@ -156,8 +156,8 @@ func (t *target) once(ctx context.Context, f func(ctx context.Context, tx *sql.T
 	if err != nil {
 		return err
 	}
+	defer func() { _ = tx.Rollback() }() // without effect once it is committed
 	if err := f(ctx, tx); err != nil {
-		_ = tx.Rollback() // the error says more, and a connection that ends rolls back too
 		return err
 	}
 	t.env.Failpoint("mysql.commit.before")

@@ -461,3 +461,26 @@ func lockTable(t *testing.T, sql string) (release func()) {
 		wg.Wait()
 	}
 }
+
+func TestRealServerCrashesAtEachStep(t *testing.T) {
+	for _, mode := range []string{"insert", "upsert"} {
+		t.Run(mode, func(t *testing.T) {
+			schema := ownSchema(t)
+			deferredtest.Crashes(t, func(t *testing.T) deferredtest.Target {
+				run(t, in(schema, "DROP SCHEMA @ CASCADE; CREATE SCHEMA @; CREATE TABLE @.rows (id int PRIMARY KEY CHECK (id % 10 <> 2))"))
+				return deferredtest.Target{
+					New: func() connectors.TwoPhaseSink {
+						return mustSink(t, sinkConfig(t, schema, func(c *SinkConfig) { c.Mode = mode }))
+					},
+					Read: func() []string {
+						ids, err := list(t.Context(), realURL(t), in(schema, "SELECT r.id::text FROM @.rows AS r ORDER BY r.id"))
+						if err != nil {
+							t.Fatal(err)
+						}
+						return ids
+					},
+				}
+			})
+		})
+	}
+}
