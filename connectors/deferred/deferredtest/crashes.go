@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"testing"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -108,7 +109,7 @@ func (h *history) check(k int) {
 	var want []string
 	for c := range checkpoints {
 		for i := range 4 {
-			id := fmt.Sprint(10*c + i)
+			id := strconv.Itoa(10*c + i)
 			if i != 2 {
 				want = append(want, id)
 			} else if n := h.handed[`{"id": `+id+`}`]; n != 1 {
