@@ -14,6 +14,7 @@ import (
 	_ "github.com/sluice-etl/sluice/connectors/generate"          // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/http"              // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/kafka"             // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/mongodb"           // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/mysql"             // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/postgres"          // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/redis"             // registers the connector

@@ -1,0 +1,2 @@
+// Package mongodb writes documents to MongoDB, or to what speaks its protocol.
+package mongodb
