@@ -83,7 +83,11 @@ func formOf(c *SinkConfig, known []connectors.Column, salt string) (*form, error
 		f := linesForm("csv", c.compression())
 		f.encoder = func() (rowEncoder, error) { return csvfile.NewEncoder(l.csv, cols) }
 		f.head = csvfile.Head(l.csv, cols)
-		f.id = digest(f.ext, string(f.head), l.csv.Delimiter, l.csv.Null, fmt.Sprint(cols))
+		names := make([]string, len(cols))
+		for i := range cols {
+			names[i] = cols[i].Name
+		}
+		f.id = digest(f.ext, string(f.head), l.csv.Delimiter, l.csv.Null, strings.Join(names, "\x01"))
 		if f.packer != nil {
 			f.head, err = f.packer().Pack(nil, f.head, 1)
 		}

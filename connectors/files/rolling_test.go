@@ -96,6 +96,7 @@ func TestAnHourOfShortCheckpointsLeavesFilesOfTheirSize(t *testing.T) {
 	cols := []any{pair("n", "int"), pair("text", "string")}
 	for name, f := range map[string]connectors.FormatConfig{
 		"json": {Name: formatJSON}, "parquet": formatWith(formatParquet, cols, nil), "avro": formatWith(formatAvro, cols, nil),
+		"csv": formatWith(formatCSV, []any{pair("n", "int"), pair("text", "string"), pair("tags", []any{"int"})}, nil),
 	} {
 		t.Run(name, func(t *testing.T) { synctest.Test(t, func(t *testing.T) { shortCheckpoints(t, f) }) })
 	}

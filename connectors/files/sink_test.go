@@ -26,7 +26,10 @@ import (
 	_ "github.com/sluice-etl/sluice/storage/local"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m, kept...) }
+
+// kept are goroutines that clients of stores keep for the life of the process.
+var kept []goleak.Option
 
 func sinkConfig(path string, change func(*SinkConfig)) SinkConfig {
 	c := *newSinkConfig(kindFile).(*SinkConfig)
