@@ -156,44 +156,57 @@ func throughSteps(p, d *spec.Pipeline, letters *spec.Sink, filter LetterFilter) 
 
 // toSource writes the records of dead letters back to the topics that the sources read.
 func toSource(p, d *spec.Pipeline, letters *spec.Sink, filter LetterFilter) error {
-	var ways []connectors.Back
+	d.Sources, d.Transforms, d.Sinks = nil, nil, nil
+	taken := map[string]bool{}
 	for i := range p.Sources {
 		s := &p.Sources[i]
 		if s.Spec.Back == nil {
 			return fmt.Errorf("nothing can be written back to source %s, which is of kind %s", s.Name, s.Kind)
 		}
-		back, err := s.Spec.Back(s.Config)
+		ways, err := s.Spec.Back(s.Config)
 		if err != nil {
 			return fmt.Errorf("source %s: %w", s.Name, err)
 		}
-		for _, b := range back {
-			if !slices.ContainsFunc(ways, func(w connectors.Back) bool { return w.Topic == b.Topic }) {
-				ways = append(ways, b)
+		var only *spec.Source
+		if len(p.Sources) > 1 {
+			only = s
+		}
+		// By its uid what one way has brought in is known to the other.
+		d.Sources = append(d.Sources, spec.Source{
+			Name: s.Name, UID: s.UID, Kind: "dead_letters", Spec: lettersOf(letters, filter, only), Config: &struct{}{},
+			OnError: spec.OnError{Action: spec.Fail}, Path: s.Path,
+		})
+		for _, b := range ways {
+			if taken[b.Topic] {
+				continue
+			}
+			taken[b.Topic] = true
+			if err := addBack(d, s, b); err != nil {
+				return err
 			}
 		}
 	}
+	return nil
+}
+
+// addBack adds the way of one topic's records.
+func addBack(d *spec.Pipeline, from *spec.Source, b connectors.Back) error {
+	kind, ok := connectors.LookupSink(b.Sink)
+	if !ok {
+		return fmt.Errorf("there is no sink %s in this program", b.Sink)
+	}
 	filterKind, _ := transform.Lookup("filter")
 	fail := spec.OnError{Action: spec.Fail}
-	d.Sources = []spec.Source{{
-		Name: "dead-letters", UID: p.Sources[0].UID, Kind: "dead_letters", Spec: lettersOf(letters, filter, nil), Config: &struct{}{},
-		OnError: fail, Path: []string{"source"},
-	}}
-	d.Transforms, d.Sinks = nil, nil
-	for i, b := range ways {
-		kind, ok := connectors.LookupSink(b.Sink)
-		if !ok {
-			return fmt.Errorf("there is no sink %s in this program", b.Sink)
-		}
-		name := fmt.Sprintf("back-%d", i+1)
-		d.Transforms = append(d.Transforms, spec.Transform{
-			Name: "of-" + name, UID: "of-" + name, Named: true, Kind: "filter", Spec: filterKind, OnError: fail, Path: []string{"source"},
-			Config: &transform.FilterConfig{Keep: connectors.Expr{Text: fmt.Sprintf("(meta.tombstone or true) and meta.topic == %q", b.Topic)}},
-			From:   []spec.Ref{{Node: "dead-letters"}},
-		})
-		d.Sinks = append(d.Sinks, spec.Sink{
-			Name: name, UID: name, Kind: b.Sink, Spec: kind, Config: b.Config, From: []spec.Ref{{Node: "of-" + name}}, OnError: fail, Path: []string{"sink"},
-		})
-	}
+	name := fmt.Sprintf("back-%d", len(d.Sinks)+1)
+	// A filter judges tombstones only where it asks for them.
+	text := fmt.Sprintf("(meta.tombstone or true) and meta.topic == %q", b.Topic)
+	d.Transforms = append(d.Transforms, spec.Transform{
+		Name: "of-" + name, UID: "of-" + name, Named: true, Kind: "filter", Spec: filterKind, OnError: fail, Path: from.Path,
+		Config: &transform.FilterConfig{Keep: connectors.Expr{Text: text}}, From: []spec.Ref{{Node: from.Name}},
+	})
+	d.Sinks = append(d.Sinks, spec.Sink{
+		Name: name, UID: name, Kind: b.Sink, Spec: kind, Config: b.Config, From: []spec.Ref{{Node: "of-" + name}}, OnError: fail, Path: from.Path,
+	})
 	return nil
 }
 
