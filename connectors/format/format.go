@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -251,6 +252,15 @@ func JSONSchema(cfg connectors.FormatConfig) []byte {
 		return nil
 	}
 	return spec.Schema(config)
+}
+
+// OptionsOf is the struct that holds the options of a format; nil for an unknown one.
+func OptionsOf(name string) reflect.Type {
+	spec, ok := formats[name]
+	if !ok {
+		return nil
+	}
+	return reflect.TypeOf(spec.NewConfig()).Elem()
 }
 
 // configure finds the format and decodes its options. No name means json.

@@ -7,11 +7,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 // ordered is a map with its keys in order.
@@ -301,7 +303,39 @@ func (d *dumper) format(f connectors.FormatConfig, n *node) any {
 	case len(f.Options) == 0 || n == nil || n.kind != mapNode:
 		return f.Name
 	}
-	return d.written(n)
+	out := ordered{}
+	for _, e := range n.entries {
+		out.add(e.key, d.options(format.OptionsOf(f.Name), e.value))
+	}
+	return out
+}
+
+// options are those of a format, or of a block within it of the type t, as the file has
+// them but for what is secret.
+func (d *dumper) options(t reflect.Type, n *node) any {
+	if t == nil || n.kind != mapNode {
+		return d.written(n)
+	}
+	out := ordered{}
+	fields := fieldsOf(t)
+	for _, e := range n.entries {
+		i := slices.IndexFunc(fields, func(f connectors.Field) bool { return f.Key == e.key })
+		switch {
+		case i >= 0 && fields[i].Secret:
+			out.add(e.key, d.redacted())
+		case i >= 0 && fields[i].Type == reflect.TypeFor[connectors.FormatConfig]():
+			var inner connectors.FormatConfig
+			if inner.UnmarshalConfig(e.value.value()) != nil {
+				break
+			}
+			out.add(e.key, d.format(inner, e.value))
+		case i >= 0 && fields[i].Type.Kind() == reflect.Struct && !reflect.PointerTo(fields[i].Type).Implements(valueType):
+			out.add(e.key, d.options(fields[i].Type, e.value))
+		default:
+			out.add(e.key, d.written(e.value))
+		}
+	}
+	return out
 }
 
 func item(n *node, i int) *node {

@@ -455,3 +455,14 @@ func TestWarningsOfOthersAreNoErrors(t *testing.T) {
 		t.Errorf("got %v", ds)
 	}
 }
+
+func TestSecretsInOptionsOfFormatsAreNotShown(t *testing.T) {
+	const inner = `{json_schema: {registry: {url: "http://r:1", username: etl, password: hunter2}}}`
+	p, ds := Parse("p.yaml", []byte("pipeline: p\nsource: {kafka: {brokers: [a:1], topics: [t], format: {debezium: {format: "+inner+"}}}}\nsink: {kafka: {brokers: [a:1], topic: t, format: "+inner+"}}\n"), testOptions(nil))
+	if ds.HasErrors() {
+		t.Fatal(ds)
+	}
+	if out := string(p.Redacted()); strings.Contains(out, "hunter2") || strings.Count(out, "***") != 2 || strings.Count(out, "username: etl") != 2 {
+		t.Errorf("it shows:\n%s", out)
+	}
+}
