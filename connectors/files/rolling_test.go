@@ -121,7 +121,7 @@ func shortCheckpoints(t *testing.T, f connectors.FormatConfig) {
 			}
 			rows++
 		}
-		time.Sleep(10 * time.Second) //nolint:forbidigo // virtual time
+		time.Sleep(10 * time.Second)
 		p := b.checkpointAt(false, now.UnixMilli())
 		if i%30 == 29 {
 			b.restart(p)
@@ -197,7 +197,7 @@ func TestOpenFilesAreBounded(t *testing.T) {
 }
 
 func TestFoldersAreEscapedAndStayBelowThePath(t *testing.T) {
-	var long connectors.Value = connectors.StringValue(strings.Repeat("x", 201))
+	long := connectors.StringValue(strings.Repeat("x", 201))
 	for _, c := range []struct {
 		text  string
 		value connectors.Value

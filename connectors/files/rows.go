@@ -73,7 +73,7 @@ func (in *input) rowsOf(s *Source) (rowFile, error) {
 
 // csv reads from the beginning, where the names are.
 func (in *input) csv(s *Source, from int64) (rowFile, error) {
-	var text io.Reader = io.LimitReader(in.file, in.split.Until)
+	text := io.LimitReader(in.file, in.split.Until)
 	if in.zipped() {
 		z, err := compress.NewReader(in.packed, in.file, in.limit)
 		if err != nil {

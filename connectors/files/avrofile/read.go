@@ -21,6 +21,8 @@ const (
 	maxHead  = 16 << 20
 	maxBlock = 256 << 20
 	maxDepth = 200
+	// maxEmptyRows is how many rows of no bytes a block may claim.
+	maxEmptyRows = 1 << 20
 )
 
 // ErrDamaged is reported of files that are no Avro files, or not whole.
@@ -188,6 +190,9 @@ func (r *Reader) block() error {
 		if data, err = bounded.DecompressBounded(data, maxBlock); err != nil {
 			return fmt.Errorf("%w: a block cannot be decompressed, or to more than %d bytes: %w", ErrDamaged, maxBlock, err)
 		}
+	}
+	if n > int64(len(data)) && n > maxEmptyRows {
+		return fmt.Errorf("%w: a block of %d rows in %d bytes", ErrDamaged, n, len(data))
 	}
 	r.cur, r.left = typed.Cursor{B: data}, n
 	return r.endOfBlock()

@@ -55,7 +55,7 @@ func Convert(ctx context.Context, w io.Writer, rows io.Reader, l Layout) (err er
 		}
 	}()
 	schema := schemaOf(l.Columns)
-	out := parquet.NewWriter(w, schema, parquet.Compression(codec(l.Compression)), parquet.DataPageStatistics(true),
+	out := parquet.NewGenericWriter[any](w, schema, parquet.Compression(codec(l.Compression)), parquet.DataPageStatistics(true),
 		parquet.DictionaryMaxBytes(1<<20), parquet.CreatedBy("sluice", "1", ""))
 	c := &converter{layout: l, leaves: len(schema.Columns()), in: bufio.NewReaderSize(rows, 256<<10), out: out}
 	c.cols = make([][]parquet.Value, c.leaves)
@@ -69,7 +69,7 @@ type converter struct {
 	layout Layout
 	leaves int
 	in     *bufio.Reader
-	out    *parquet.Writer
+	out    *parquet.GenericWriter[any]
 	cols   [][]parquet.Value // of one row
 	values []parquet.Value   // of the rows that are not written yet
 	ends   []int
