@@ -276,15 +276,28 @@ func (s *Sink) apply(ctx context.Context, com connectors.Committable, restored b
 }
 
 // failed ends the run where on_error is fail and rows were refused. Their checkpoint is
-// applied without them, and the next run goes on behind it.
+// applied without them, and the next run goes on behind them.
 func (s *Sink) failed(ctx context.Context) error {
-	rows, _, err := s.target.Rejected(ctx, 0, 1)
-	if err != nil || len(rows) == 0 {
-		return err
+	var first *connectors.Rejected
+	count, after := 0, int64(0)
+	for {
+		rows, last, err := s.target.Rejected(ctx, after, rejectedAtOnce)
+		if err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			break
+		}
+		if first == nil {
+			first = &rows[0]
+		}
+		count, after = count+len(rows), last
 	}
-	r := &rows[0].Record
-	return connectors.Permanent(fmt.Errorf("%w; the other rows of the checkpoint are applied, this one stays in sluice_rejected and the next run goes on behind it",
-		&connectors.RecordError{Origin: r.Origin, Offset: r.Offset, Step: s.env.Name, Kind: rows[0].Kind, Reason: rows[0].Reason}))
+	if first == nil {
+		return nil
+	}
+	return connectors.Permanent(fmt.Errorf("rows refused at the commit: %d, which stay in sluice_rejected; the others are applied, and the next run goes on behind them; the first: %w",
+		count, &connectors.RecordError{Origin: first.Record.Origin, Offset: first.Record.Offset, Step: s.env.Name, Kind: first.Kind, Reason: first.Reason}))
 }
 
 // parts are where the rows of a committable are read: from what the writers still have,

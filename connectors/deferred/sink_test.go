@@ -327,7 +327,7 @@ func TestRefusedRowsAreHandedOverOnceAcrossCrashes(t *testing.T) {
 func TestARefusedRowEndsTheRunOnce(t *testing.T) {
 	target, files := &table{refuses: "x"}, &connectortest.Files{}
 	r := start(t, target.sink(), files, 1, func(e *connectors.SinkEnv) { e.OnError = connectors.RowFail })
-	r.must(r.write(0, "a", "x1", "b"))
+	r.must(r.write(0, "a", "x1", "b", "x2"))
 	coms := r.prepare()
 	err := r.sink.Committer().Commit(t.Context(), coms[0], false)
 	var at *connectors.RecordError

@@ -189,19 +189,19 @@ func why(e *pgconn.PgError) (kind, reason string) {
 		if name == "" {
 			return ""
 		}
-		return " " + what + " " + name
+		return what + name
 	}
 	switch {
 	case e.Code == "23505":
-		return "unique", "another row has the same values" + named("of", e.ConstraintName) + " (23505)"
+		return "unique", "another row has the same values" + named(" of ", e.ConstraintName) + " (23505)"
 	case e.Code == "23503":
-		return "foreign_key", "there is no row that the foreign key" + named("", e.ConstraintName) + " names, or one still names this (23503)"
+		return "foreign_key", "there is no row that the foreign key" + named(" ", e.ConstraintName) + " names, or one still names this (23503)"
 	case e.Code == "23514":
-		return "check", "it does not meet the condition" + named("", e.ConstraintName) + " (23514)"
+		return "check", "it does not meet the condition" + named(" ", e.ConstraintName) + " (23514)"
 	case e.Code == "23502":
-		return "null", "a value is missing" + named("in column", e.ColumnName) + " (23502)"
+		return "null", "a value is missing" + named(" in column ", e.ColumnName) + " (23502)"
 	case e.Code[:2] == "23":
-		return "constraint", "it violates the constraint" + named("", e.ConstraintName) + " (" + e.Code + ")"
+		return "constraint", "it violates the constraint" + named(" ", e.ConstraintName) + " (" + e.Code + ")"
 	case e.Code == "P0001":
 		return "trigger", "a trigger of the table refuses it (P0001)"
 	case e.Code[:2] == "22":
