@@ -57,13 +57,19 @@ const killed = -1
 // those with = before any - are variables.
 func (j *job) start(t *testing.T, args ...string) *process {
 	t.Helper()
+	return j.startCommand(t, []string{"run", j.file}, args...)
+}
+
+// startCommand runs another command in a new process.
+func (j *job) startCommand(t *testing.T, command []string, args ...string) *process {
+	t.Helper()
 	j.lives++
 	p := &process{t: t, log: filepath.Join(j.dir, fmt.Sprintf("etl-%d.log", j.lives)), exited: make(chan struct{})}
 	out, err := os.Create(p.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.cmd = exec.Command(etl, "run", j.file)
+	p.cmd = exec.Command(etl, command...)
 	p.cmd.Env = append(os.Environ(), j.env...)
 	for _, a := range args {
 		if i := strings.IndexByte(a, '='); i > 0 && a[0] != '-' {
