@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 
@@ -27,6 +28,7 @@ type cluster struct {
 	hosts    []string
 	header   http.Header
 	limit    int // bytes of a body, 0 for any
+	slow     int // bytes of a body that are executed in time, 0 for any
 	// meet is asked before a request is executed and may answer it; lose says that an
 	// executed request gets no answer.
 	meet func(call int, host string) int
@@ -65,6 +67,9 @@ func (c *cluster) RoundTrip(r *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 		body, _ = io.ReadAll(z)
+	}
+	if c.slow > 0 && len(body) > c.slow {
+		return nil, os.ErrDeadlineExceeded
 	}
 	if c.limit > 0 && len(body) > c.limit {
 		w.WriteHeader(http.StatusRequestEntityTooLarge)

@@ -182,6 +182,21 @@ func TestARequestThatIsTooLargeIsHalved(t *testing.T) {
 	}
 }
 
+func TestARequestThatIsNotAnsweredInTimeGoesAgainInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newCluster()
+		c.slow = 1500
+		if err := opened(t, c, byID).Write(t.Context(), rows(many(100)...)); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 10 {
+			if got := c.docs["events"][fmt.Sprint(i)]; got != fmt.Sprintf(`{"n":%d}`, 90+i) {
+				t.Errorf("document %d is %s", i, got)
+			}
+		}
+	})
+}
+
 func TestNodesThatAreDownArePassedOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newCluster()

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -182,33 +183,47 @@ func (w *writer) send(ctx context.Context, items []immediate.Item) error {
 }
 
 // request sends some rows in one bulk request, and those again that the cluster had no
-// room for.
+// room for. What the cluster does not finish in time is tried with fewer rows.
 func (w *writer) request(ctx context.Context, items []immediate.Item) error {
 	var refused connectors.RowsError
-	pending := items
+	pending, most := items, len(items)
 	policy := retry.Policy{Log: w.sink.env.Log, What: "bulk request"}
 	err := policy.Do(ctx, func(ctx context.Context) error {
-		var text []byte
-		for _, it := range pending {
-			text = append(text, w.actions[it.Row].text...)
+		for len(pending) > 0 {
+			part := pending[:min(most, len(pending))]
+			answers, err := w.bulk(ctx, part)
+			if err != nil {
+				var late net.Error
+				if errors.As(err, &late) && late.Timeout() {
+					most = max(1, most/2)
+				}
+				return immediate.Final(err)
+			}
+			again, err := w.sort(part, answers, &refused)
+			pending = append(again, pending[len(part):]...)
+			if err != nil {
+				return err
+			}
 		}
-		if w.sink.client.gzip {
-			text = gzipped(text)
-		}
-		w.sink.failpoint("elasticsearch.bulk.before")
-		answers, err := w.sink.client.bulk(ctx, text, len(pending))
-		w.sink.failpoint("elasticsearch.bulk.after")
-		if err != nil {
-			return immediate.Final(err)
-		}
-		var again error
-		pending, again = w.sort(pending, answers, &refused)
-		return again
+		return nil
 	})
 	if err != nil || len(refused.Rows) == 0 {
 		return err
 	}
 	return &refused
+}
+
+func (w *writer) bulk(ctx context.Context, items []immediate.Item) ([]item, error) {
+	var text []byte
+	for _, it := range items {
+		text = append(text, w.actions[it.Row].text...)
+	}
+	if w.sink.client.gzip {
+		text = gzipped(text)
+	}
+	w.sink.failpoint("elasticsearch.bulk.before")
+	defer w.sink.failpoint("elasticsearch.bulk.after")
+	return w.sink.client.bulk(ctx, text, len(items))
 }
 
 // sort takes the answers to a request: it notes what is refused, and returns what to send

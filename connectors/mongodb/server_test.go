@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"go.mongodb.org/mongo-driver/v2/bson"
 
@@ -31,6 +32,7 @@ type server struct {
 	lose func(write int) bool // executed, not answered
 	// rule is the code of a whole command.
 	rule func(write int) int32
+	slow int // documents of a write that are written in time, 0 for any
 }
 
 func newServer(t *testing.T) *server {
@@ -81,6 +83,10 @@ func (s *server) answer(c net.Conn) error {
 		}
 	} else {
 		cmd = message(body[4:])
+	}
+	if list, _ := get(cmd, "updates").(bson.A); s.slow > 0 && len(list) > s.slow {
+		time.Sleep(time.Hour)
+		return io.EOF
 	}
 	reply, lost := s.execute(cmd)
 	if lost {

@@ -118,8 +118,11 @@ func (s *sink) Close() error {
 	if s.client == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	// No deadline: until one, the driver would wait, busily, for connections in use, and there is
+	// nothing under way any more.
+	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	defer time.AfterFunc(closeTimeout, cancel).Stop()
 	if err := s.client.Disconnect(ctx); err != nil && !errors.Is(err, mongo.ErrClientDisconnected) {
 		return fmt.Errorf("disconnect: %w", err)
 	}

@@ -226,6 +226,17 @@ func TestALostAnswerChangesNothing(t *testing.T) {
 	}
 }
 
+func TestAWriteThatDoesNotEndInTimeGoesAgainInParts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := newServer(t)
+		srv.slow = 30
+		if err := opened(t, srv, byID).Write(t.Context(), rows(many(100)...)); err != nil {
+			t.Fatal(err)
+		}
+		kept(t, srv)
+	})
+}
+
 func TestSingleRowsAreRefusedOrGoAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := newServer(t)
