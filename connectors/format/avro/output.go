@@ -206,7 +206,7 @@ func derive(name string, t connectors.Type) (out any, err error) {
 		}
 	case connectors.Exact:
 		if t.Precision == 0 {
-			return nil, errors.New("Avro wants to know how many digits a decimal has")
+			return nil, errors.New("how many digits the decimal has is not known, and Avro wants to know it")
 		}
 		out = map[string]any{"type": "bytes", "logicalType": "decimal", "precision": t.Precision, "scale": t.Scale}
 	case connectors.Sequence, connectors.Dictionary:

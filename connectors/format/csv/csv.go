@@ -151,7 +151,8 @@ func (in *input) row(dst []byte, fields []field) ([]byte, error) {
 	dst = append(dst, '{')
 	open := len(dst)
 	for i, f := range fields {
-		name, typ := "", connectors.Type{Base: connectors.Text, Nullable: true}
+		var name string
+		typ := connectors.Type{Base: connectors.Text, Nullable: true}
 		switch at := in.order[i]; {
 		case at >= 0:
 			name, typ = in.Columns[at].Name, in.Columns[at].Type

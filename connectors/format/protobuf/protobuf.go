@@ -9,7 +9,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/twmb/franz-go/pkg/sr"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/dynamicpb"
@@ -83,12 +82,12 @@ func (c *config) load(key string) error {
 	var err error
 	if key == "schema" {
 		c.text = c.Schema
-		file, err = fromText(c.Schema, nil)
+		file, err = fromText(context.Background(), c.Schema, nil)
 	} else {
 		var data []byte
 		if data, err = os.ReadFile(c.SchemaFile); err == nil {
 			c.text = string(data)
-			file, err = fromFile(c.SchemaFile, c.Imports)
+			file, err = fromFile(context.Background(), c.SchemaFile, c.Imports)
 		}
 	}
 	if err == nil {
@@ -190,7 +189,7 @@ func (in *input) find(ctx context.Context, m registry.Mark, index, payload []byt
 		if s.Type != "PROTOBUF" {
 			return nil, nil, format.Refuse(fmt.Errorf("the value is marked with schema %s, which is of %s and not of Protobuf", m, s.Type))
 		}
-		if f, err = fromText(s.Text, s.References); err != nil {
+		if f, err = fromText(ctx, s.Text, s.References); err != nil {
 			return nil, nil, format.Refuse(fmt.Errorf("the value is marked with schema %s, which cannot be used: %w", m, err))
 		}
 		if len(in.files) >= in.Registry.Cache {
@@ -199,13 +198,12 @@ func (in *input) find(ctx context.Context, m registry.Mark, index, payload []byt
 		in.files[m] = f
 	}
 	at := []int{0}
-	var header sr.ConfluentHeader
 	var err error
 	switch {
 	case index == nil:
-		at, payload, err = header.DecodeIndex(payload, maxDepth)
+		at, payload, err = registry.Index(payload)
 	case len(index) > 0:
-		at, _, err = header.DecodeIndex(index, maxDepth)
+		at, _, err = registry.Index(index)
 	}
 	d, ok := byIndex(f, at)
 	if err != nil || !ok {
@@ -248,8 +246,7 @@ func (o *output) Start(ctx context.Context, env format.Env) error {
 	if err != nil {
 		return err
 	}
-	var header sr.ConfluentHeader
-	o.mark, err = header.AppendEncode(nil, id, indexOf(o.descriptor))
+	o.mark, err = registry.AppendIndexMark(nil, id, indexOf(o.descriptor))
 	return err
 }
 
@@ -262,7 +259,7 @@ func (o *output) follow(ctx context.Context, client *registry.Client, subject st
 	if !ok || s.Type != "PROTOBUF" {
 		return 0, connectors.Permanent(fmt.Errorf("the subject %s has no schema of Protobuf: write schema_file, which is registered then", subject))
 	}
-	file, err := fromText(s.Text, s.References)
+	file, err := fromText(ctx, s.Text, s.References)
 	if err == nil {
 		o.descriptor, err = messageOf(file, o.Message)
 	}

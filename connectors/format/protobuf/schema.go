@@ -20,7 +20,7 @@ import (
 )
 
 // fromFile compiles a .proto file; imports are looked for in folders.
-func fromFile(path string, folders []string) (protoreflect.FileDescriptor, error) {
+func fromFile(ctx context.Context, path string, folders []string) (protoreflect.FileDescriptor, error) {
 	dir, name := filepath.Split(path)
 	for _, f := range folders { // the name by which others import it
 		if rel, err := filepath.Rel(f, path); err == nil && !strings.HasPrefix(rel, "..") {
@@ -29,14 +29,14 @@ func fromFile(path string, folders []string) (protoreflect.FileDescriptor, error
 		}
 	}
 	paths := append([]string{dir}, folders...)
-	return compile(filepath.ToSlash(name), &protocompile.SourceResolver{ImportPaths: paths})
+	return compile(ctx, filepath.ToSlash(name), &protocompile.SourceResolver{ImportPaths: paths})
 }
 
 // mainFile is the name of a schema that has none.
 const mainFile = "schema.proto"
 
 // fromText compiles the text of a .proto file with those that it imports.
-func fromText(text string, refs []registry.Reference) (protoreflect.FileDescriptor, error) {
+func fromText(ctx context.Context, text string, refs []registry.Reference) (protoreflect.FileDescriptor, error) {
 	if f, ok := fromBase64(text); ok {
 		return f, nil
 	}
@@ -44,7 +44,7 @@ func fromText(text string, refs []registry.Reference) (protoreflect.FileDescript
 	for _, r := range refs {
 		files[r.Name] = r.Text
 	}
-	return compile(mainFile, &protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(files)})
+	return compile(ctx, mainFile, &protocompile.SourceResolver{Accessor: protocompile.SourceAccessorFromMap(files)})
 }
 
 // fromBase64 reads a descriptor in base64, as some clients register it instead of the text.
@@ -61,9 +61,9 @@ func fromBase64(text string) (protoreflect.FileDescriptor, bool) {
 	return f, err == nil
 }
 
-func compile(name string, from protocompile.Resolver) (protoreflect.FileDescriptor, error) {
+func compile(ctx context.Context, name string, from protocompile.Resolver) (protoreflect.FileDescriptor, error) {
 	c := protocompile.Compiler{Resolver: protocompile.WithStandardImports(from)}
-	files, err := c.Compile(context.Background(), name)
+	files, err := c.Compile(ctx, name)
 	if err != nil {
 		return nil, err
 	}

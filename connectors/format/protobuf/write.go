@@ -136,13 +136,13 @@ func (w *writer) value(f protoreflect.FieldDescriptor, empty func() protoreflect
 		return protoreflect.ValueOfBool(b), err
 	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Sfixed32Kind:
 		n, err := columns.Int(v, 32)
-		return protoreflect.ValueOfInt32(int32(n)), err //nolint:gosec // checked
+		return protoreflect.ValueOfInt32(int32(n)), err
 	case protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Sfixed64Kind:
 		n, err := columns.Int(v, 64)
 		return protoreflect.ValueOfInt64(n), err
 	case protoreflect.Uint32Kind, protoreflect.Fixed32Kind:
 		n, err := columns.Uint(v, 32)
-		return protoreflect.ValueOfUint32(uint32(n)), err //nolint:gosec // checked
+		return protoreflect.ValueOfUint32(uint32(n)), err
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
 		n, err := columns.Uint(v, 64)
 		return protoreflect.ValueOfUint64(n), err
@@ -168,7 +168,7 @@ func (w *writer) value(f protoreflect.FieldDescriptor, empty func() protoreflect
 
 func enum(f protoreflect.FieldDescriptor, v connectors.Value) (out protoreflect.Value, err error) {
 	if v.Kind() == connectors.Int && v.Int() >= math.MinInt32 && v.Int() <= math.MaxInt32 {
-		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(v.Int())), nil //nolint:gosec // checked
+		return protoreflect.ValueOfEnum(protoreflect.EnumNumber(v.Int())), nil
 	}
 	text, err := columns.Text(v)
 	if err != nil {
@@ -186,7 +186,7 @@ func (w *writer) known(m protoreflect.Message, v connectors.Value) error {
 	d := m.Descriptor()
 	moment := func(seconds, nanos int64) {
 		m.Set(d.Fields().ByName("seconds"), protoreflect.ValueOfInt64(seconds))
-		m.Set(d.Fields().ByName("nanos"), protoreflect.ValueOfInt32(int32(nanos))) //nolint:gosec // below a second
+		m.Set(d.Fields().ByName("nanos"), protoreflect.ValueOfInt32(int32(nanos)))
 	}
 	switch d.FullName() {
 	case "google.protobuf.Timestamp":

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -292,7 +293,7 @@ func (m Mark) String() string {
 	if m.ByGUID {
 		return m.guid()
 	}
-	return fmt.Sprint(m.ID)
+	return strconv.Itoa(m.ID)
 }
 
 func (m Mark) guid() string {

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 
+	"github.com/twmb/franz-go/pkg/sr"
+
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
 )
@@ -57,5 +59,18 @@ func cut(b []byte) (m Mark, rest []byte, ok bool) {
 
 // AppendMark appends the mark of a schema, which stands before a value.
 func AppendMark(dst []byte, id int) []byte {
-	return binary.BigEndian.AppendUint32(append(dst, magicID), uint32(id)) //nolint:gosec // ids have 32 bits
+	return binary.BigEndian.AppendUint32(append(dst, magicID), uint32(id))
+}
+
+// maxIndex is how deep the message of a value lies in others.
+const maxIndex = 100
+
+// Index reads which message of a schema of Protobuf a value is of.
+func Index(b []byte) (index []int, rest []byte, err error) {
+	return new(sr.ConfluentHeader).DecodeIndex(b, maxIndex)
+}
+
+// AppendIndexMark is AppendMark with a message of the schema.
+func AppendIndexMark(dst []byte, id int, index []int) ([]byte, error) {
+	return new(sr.ConfluentHeader).AppendEncode(dst, id, index)
 }
