@@ -22,6 +22,8 @@ const maxSaving = 8
 // Barrier ends the files that are due, and otherwise makes their bytes readable
 // for the Prepare.
 func (w *writer) Barrier(_ context.Context, b connectors.Barrier) (connectors.Prepare, error) {
+	w.calls.Lock()
+	defer w.calls.Unlock()
 	if err := w.broken(); err != nil {
 		return nil, err
 	}

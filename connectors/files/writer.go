@@ -34,6 +34,9 @@ type writer struct {
 	end  context.CancelFunc
 	wg   sync.WaitGroup
 
+	// calls lets Close come while another call is under way, as it does where a goroutine
+	// of the process is given up.
+	calls   sync.Mutex
 	bufSize int
 	free    [][]byte // buffers of files that are complete
 	single  *part    // the file in the making, where there are no partitions
@@ -137,6 +140,8 @@ func (w *writer) nextName(folder, ext string) string {
 
 // Write adds each row to the file that it belongs into.
 func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
+	w.calls.Lock()
+	defer w.calls.Unlock()
 	if err := w.broken(); err != nil {
 		return err
 	}
@@ -334,6 +339,9 @@ func (w *writer) roll(ctx context.Context, p *part) error {
 	}
 	select {
 	case w.staging <- struct{}{}:
+	case <-w.life.Done():
+		w.waiting = append(w.waiting, p)
+		return w.life.Err()
 	case <-ctx.Done():
 		w.waiting = append(w.waiting, p)
 		return ctx.Err()
@@ -385,6 +393,9 @@ func (w *writer) fail(err error) error {
 // Close drops what is not staged. What is staged stays: a checkpoint may hold it.
 func (w *writer) Close() error {
 	w.end()
+	w.calls.Lock()
+	defer w.calls.Unlock()
+	_ = w.fail(context.Canceled) // for calls that come late
 	w.wg.Wait()
 	for _, p := range w.open {
 		w.waiting = append(w.waiting, p)

@@ -95,7 +95,7 @@ func TestADamagedFileIsTold(t *testing.T) {
 	if len(head) != len(golden) {
 		t.Fatal(head)
 	}
-	for cut := range len(data) {
+	for cut := range data {
 		got, err := read(data[:cut], 0)
 		whole := slices.Equal(got, golden[:len(got)])
 		if err != nil && !errors.Is(err, ErrDamaged) || err == nil && len(got) == len(golden) || !whole {
