@@ -136,10 +136,10 @@ func (t *txnSet) describe(ctx context.Context, id string) (d kadm.DescribedTrans
 	return d, d.Err == nil, d.Err
 }
 
-// endTxn asks once for a transaction to be committed.
-func (t *txnSet) endTxn(ctx context.Context, d *txnData) error {
+// endTxn asks once for a transaction to be committed, or aborted.
+func (t *txnSet) endTxn(ctx context.Context, d *txnData, commit bool) error {
 	req := kmsg.NewPtrEndTxnRequest()
-	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = d.TransactionalID, d.ProducerID, d.Epoch, true
+	req.TransactionalID, req.ProducerID, req.ProducerEpoch, req.Commit = d.TransactionalID, d.ProducerID, d.Epoch, commit
 	resp, err := req.RequestWith(ctx, t.raw(d.Version))
 	if err != nil {
 		return err

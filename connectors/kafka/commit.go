@@ -134,7 +134,7 @@ func (t *txnSet) resolve(ctx context.Context, c connectors.Committable, d *txnDa
 			case txnGone:
 				return t.verdict(what, c, d, w, seen, restored)
 			case txnOpen:
-				if err = t.endTxn(ctx, d); err == nil {
+				if err = t.endTxn(ctx, d, true); err == nil {
 					return nil
 				}
 			case txnEnding:
