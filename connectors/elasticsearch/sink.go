@@ -16,7 +16,7 @@ func init() {
 			New:            func(c any) (connectors.Sink, error) { return newSink(c.(*Config)) },
 			Changes:        func(c any) connectors.Changes { return c.(*Config).changes() },
 			DeadLetterRows: true,
-			Example:        s.name + ":\n  addresses: [https://localhost:9200]\n  index: events\n  username: etl\n  password: ${SEARCH_PASSWORD}\n",
+			Example:        s.name + ":\n  addresses: [https://localhost:9200]\n  index: orders\n  id: string(order_id)\n",
 		})
 	}
 }
