@@ -22,6 +22,7 @@ import (
 func init() {
 	connectors.RegisterSource(connectors.SourceSpec{
 		Name:      "kafka",
+		Example:   "kafka:\n  brokers: [localhost:9092]\n  topics: [orders]\n",
 		Doc:       "Reads topics of Kafka. Positions are kept in the checkpoint, one for each partition.",
 		NewConfig: newSourceConfig,
 		New:       func(c any) (connectors.Source, error) { return newSource(c.(*SourceConfig)) },
