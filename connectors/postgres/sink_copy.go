@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"io"
+	"os"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,6 +24,7 @@ type copyReader struct {
 	// line appends what is sent for a row, which has so many before it.
 	line func(k *kept, before int64, dst []byte) []byte
 
+	mu     sync.Mutex
 	buf    []byte
 	rest   []byte // of buf, not read yet
 	before int64
@@ -30,6 +33,8 @@ type copyReader struct {
 
 // Read implements io.Reader.
 func (r *copyReader) Read(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	for len(r.rest) == 0 {
 		if r.err != nil {
 			return 0, r.err
@@ -64,10 +69,20 @@ func (r *copyReader) fill() {
 // server says.
 func (r *copyReader) copy(ctx context.Context, tx pgx.Tx, text string) error {
 	_, err := tx.Conn().PgConn().CopyFrom(ctx, r, text)
-	if r.err != nil && !errors.Is(r.err, io.EOF) {
-		return r.err
+	if failed := r.stop(); failed != nil && !errors.Is(failed, io.EOF) {
+		return failed
 	}
 	return copyError(err)
+}
+
+// stop ends the reading, which can outlast a COPY whose connection broke, and tells how
+// far it came.
+func (r *copyReader) stop() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	err := r.err
+	r.err, r.rest = os.ErrClosed, nil
+	return err
 }
 
 // send runs a COPY of lines.
