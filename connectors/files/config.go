@@ -40,6 +40,7 @@ type Roll struct {
 const (
 	formatJSON    = "json"
 	formatRaw     = "raw"
+	formatText    = "text"
 	formatCSV     = "csv"
 	formatAvro    = "avro"
 	formatParquet = "parquet"

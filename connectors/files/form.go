@@ -1,11 +1,13 @@
 package files
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -64,6 +66,20 @@ func (l *lines) Append(dst []byte, i int) ([]byte, error) {
 	return append(append(dst, l.values[i]...), '\n'), nil
 }
 
+// textLines writes text that can hold anything.
+type textLines struct{ lines }
+
+// Append adds row i, which must be one line.
+func (l *textLines) Append(dst []byte, i int) ([]byte, error) {
+	switch v := l.values[i]; {
+	case v == nil:
+		return dst, errors.New("a row without a value (a tombstone) has no place in a file of lines")
+	case len(v) == 0 || bytes.ContainsAny(v, "\r\n"):
+		return dst, errors.New("the text is empty or has a line break, and would not be one line: write it as json")
+	}
+	return l.lines.Append(dst, i)
+}
+
 // formOf is the form of a configuration that Validate accepts. salt tells its files from
 // those of other sinks.
 func formOf(c *SinkConfig, known []connectors.Column, salt string) (*form, error) {
@@ -92,8 +108,10 @@ func formOf(c *SinkConfig, known []connectors.Column, salt string) (*form, error
 			f.head, err = f.packer().Pack(nil, f.head, 1)
 		}
 		return f, err
-	case c.Format.Name == formatRaw:
-		return linesForm("txt", c.compression()), nil
+	case c.Format.Name == formatRaw || c.Format.Name == formatText:
+		f := linesForm("txt", c.compression())
+		f.encoder = func() (rowEncoder, error) { return new(textLines), nil }
+		return f, nil
 	}
 	return linesForm("jsonl", c.compression()), nil
 }

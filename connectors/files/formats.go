@@ -16,7 +16,8 @@ import (
 )
 
 // laidOut are the formats that this package writes and reads itself, beside json, of
-// rows that are JSON for the rest of the program. Values of raw are lines of any text.
+// rows that are JSON for the rest of the program. Values of raw and text are lines of
+// any text.
 var laidOut = []string{formatAvro, formatCSV, formatParquet}
 
 func recordFormat(c connectors.FormatConfig) connectors.FormatConfig {
@@ -143,7 +144,7 @@ func (c *SinkConfig) compression() string {
 }
 
 func (f *faults) sinkFormat(c *SinkConfig) {
-	f.fileFormat(c.Format, formatJSON, formatRaw)
+	f.fileFormat(c.Format, formatJSON, formatRaw, formatText)
 	known := compressions(c.Format.Name)
 	if c.Compression != compressionAuto && !slices.Contains(known, c.Compression) {
 		f.add("compression", fmt.Sprintf("%s files have no %q", c.Format.Name, c.Compression), "write auto, "+strings.Join(known, ", "))
@@ -151,7 +152,7 @@ func (f *faults) sinkFormat(c *SinkConfig) {
 }
 
 func (f *faults) sourceFormat(c *SourceConfig) {
-	f.fileFormat(c.Format, formatJSON, formatRaw, "debezium")
+	f.fileFormat(c.Format, formatJSON, formatRaw, formatText, "debezium")
 	if c.Format.Name == formatCSV {
 		if l, err := layoutOf(c.Format); err == nil && !l.csv.Header && l.csv.Columns == nil {
 			f.add("format.csv", "files without a header need columns", "write columns: [{id: int}, {note: string?}]")
