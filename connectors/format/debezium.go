@@ -60,6 +60,7 @@ func init() {
 	Register(Spec{
 		Name:      "debezium",
 		Doc:       "Changes of database tables, in the JSON envelopes of Debezium, as an updating stream of rows.",
+		Example:   "{debezium: {key: [id]}}",
 		NewConfig: func() any { return &debeziumConfig{MaxSize: defaultMaxSize, MaxDepth: defaultMaxDepth} },
 		Decoder: func(config any, fields []Field, recordSpans bool) (Decoder, error) {
 			return newJSONDecoder(config.(*debeziumConfig).json(), fields, recordSpans)

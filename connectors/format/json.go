@@ -26,6 +26,7 @@ func init() {
 	Register(Spec{
 		Name:      "json",
 		Doc:       "JSON values, by RFC 8259.",
+		Example:   "{json: {strict: true}}",
 		NewConfig: func() any { return &jsonConfig{MaxSize: defaultMaxSize, MaxDepth: defaultMaxDepth} },
 		Decoder: func(config any, fields []Field, recordSpans bool) (Decoder, error) {
 			return newJSONDecoder(config.(*jsonConfig), fields, recordSpans)
