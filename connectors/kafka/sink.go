@@ -44,12 +44,11 @@ func newSink(c *SinkConfig) connectors.Sink {
 
 // sink implements connectors.Sink for both deliveries.
 type sink struct {
-	cfg     *SinkConfig
-	letters SinkConfig // cfg without expressions
-	conn    connection
-	env     connectors.SinkEnv
-	log     *slog.Logger
-	dials   *dialWatch
+	cfg   *SinkConfig
+	conn  connection
+	env   connectors.SinkEnv
+	log   *slog.Logger
+	dials *dialWatch
 
 	admin   *kgo.Client // of the control path; at_least_once writes by it too
 	stream  *stream

@@ -47,9 +47,8 @@ func TestEachRowNamesItsTopic(t *testing.T) {
 	for _, delivery := range []string{exactlyOnce, atLeastOnce} {
 		t.Run(delivery, func(t *testing.T) {
 			_, brokers := fake(t)
-			eu, us := topic(t, brokers, 1, nil)+"-eu", ""
-			prefix := strings.TrimSuffix(eu, "eu")
-			us = prefix + "us"
+			prefix := topic(t, brokers, 1, nil) + "-"
+			eu, us := prefix+"eu", prefix+"us"
 			create(t, brokers, eu, 1, nil)
 			small := "5000"
 			create(t, brokers, us, 2, map[string]*string{"max.message.bytes": &small})

@@ -134,9 +134,9 @@ func (w *writer) target(ctx context.Context, rows *connectors.Rows, i int) (*tar
 	if rows.DeadLetter != nil {
 		return nil, connectors.RowError{Kind: "topic", Reason: "a dead letter names no topic: give the sink of dead letters a fixed one"}, nil
 	}
-	var err error
-	if w.name, err = w.sink.cfg.Topic.Append(w.name[:0], rows, i, appendName); err != nil {
-		return nil, connectors.RowError{Kind: "topic", Reason: err.Error()}, nil
+	name, fault := w.sink.cfg.Topic.Append(w.name[:0], rows, i, appendName)
+	if w.name = name; fault != nil {
+		return nil, connectors.RowError{Kind: "topic", Reason: fault.Error()}, nil //nolint:nilerr // it is the row's
 	}
 	if t := w.targets[string(w.name)]; t != nil {
 		return t, connectors.RowError{}, nil
