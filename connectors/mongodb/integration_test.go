@@ -18,7 +18,6 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/columns"
-	"github.com/sluice-etl/sluice/connectors/connectortest"
 )
 
 func realURI(t *testing.T) string {
@@ -76,17 +75,6 @@ func realConfig(t *testing.T, c *mongo.Collection, change func(*Config)) func(*C
 			change(cfg)
 		}
 	}
-}
-
-func TestRealServerKeepsTheContract(t *testing.T) {
-	connectortest.TestSink(t, func(t *testing.T) connectortest.Sink {
-		c := realCollection(t)
-		return connectortest.Sink{
-			New:     func() (connectors.Sink, error) { return newSink(testConfig(realConfig(t, c, nil))) },
-			Read:    func(context.Context) ([]string, error) { return once(documentsOf(t, c, false)) },
-			Timeout: 2 * time.Minute,
-		}
-	})
 }
 
 func TestRealServerTakesWhatRecordsDo(t *testing.T) {
