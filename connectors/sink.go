@@ -135,6 +135,10 @@ type Restored struct {
 	Subtasks []Prepared
 	// Files reads the files that they refer to. It stays usable until the sink is closed.
 	Files CheckpointFiles
+	// Own says that the files are this job's, so that its next checkpoints can list
+	// them again. Those of another job or of a savepoint are only read: a checkpoint that
+	// needs their bytes has them in files of its own.
+	Own bool
 }
 
 // TwoPhaseSink is a sink whose output stays invisible until its checkpoint is

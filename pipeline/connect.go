@@ -87,9 +87,9 @@ func (a *attempt) originName() string {
 }
 
 // startSinks hands the sinks what they left in the restored checkpoint.
-func (a *attempt) startSinks(ctx context.Context, m *checkpoint.Metadata, files connectors.CheckpointFiles) error {
+func (a *attempt) startSinks(ctx context.Context, m *checkpoint.Metadata, files connectors.CheckpointFiles, own bool) error {
 	for _, s := range a.plan.sinks {
-		restored := connectors.Restored{Files: files}
+		restored := connectors.Restored{Files: files, Own: own}
 		if op := findOperator(m, s.spec.UID); op != nil {
 			for _, st := range op.Subtasks {
 				restored.Subtasks = append(restored.Subtasks, connectors.Prepared{State: st.State, Files: st.Files})

@@ -185,7 +185,7 @@ func (r *runner) resolve(ctx context.Context, a *attempt, restore *checkpoint.Re
 			return r.unlessFenced(ctx, fmt.Errorf("revoke what %s prepared and no checkpoint holds: %w", c.ID(), err))
 		}
 	}
-	if err := a.startSinks(ctx, restore.Meta, restore.Files); err != nil {
+	if err := a.startSinks(ctx, restore.Meta, restore.Files, !restore.NewJob); err != nil {
 		return err
 	}
 	return r.persist(ctx, "look what there is to read", func() error { return a.listSplits(ctx, restore.Meta) })

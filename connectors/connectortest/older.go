@@ -49,12 +49,58 @@ func older(ctx context.Context, w *world, after int, savepoint bool) error {
 	}
 	if savepoint {
 		from.Committables = nil
+		w.disown(from)
 	}
 	w.number, w.repeated = from.ID.Number, &from.Next
 	if p, err = w.start(ctx, from, 2); err != nil {
 		return fmt.Errorf("restore what others came after: %w", err)
 	}
 	if err := p.feed(ctx, 100, whole); err != nil {
+		return err
+	}
+	return p.finish(ctx)
+}
+
+// disown makes the files of a checkpoint those of another job.
+func (w *world) disown(from *snapshot) {
+	w.foreign = map[string]bool{}
+	for _, p := range from.Prepared {
+		for _, f := range p.Files {
+			w.foreign[f.Path] = true
+		}
+	}
+}
+
+// anotherJob goes on from the last checkpoint of a job that has ended, as a new one,
+// whose checkpoints must not need the files of the old.
+func anotherJob(ctx context.Context, w *world) error {
+	p, last, err := fed(ctx, w)
+	if err != nil {
+		return err
+	}
+	if err := p.stop(); err != nil {
+		return fmt.Errorf("close: %w", err)
+	}
+	w.disown(last)
+	for range 3 {
+		if p, err = w.start(ctx, last, 2); err != nil {
+			return fmt.Errorf("start a new job: %w", err)
+		}
+		if last, err = p.checkpoint(ctx, false); err != nil {
+			return err
+		}
+		if err := p.feed(ctx, 10, whole); err != nil {
+			return err
+		}
+		if last, err = p.checkpoint(ctx, false); err != nil {
+			return err
+		}
+		if err := p.stop(); err != nil {
+			return fmt.Errorf("close: %w", err)
+		}
+		w.foreign = nil // from here on it is the job's own
+	}
+	if p, err = w.start(ctx, last, 2); err != nil {
 		return err
 	}
 	return p.finish(ctx)

@@ -144,6 +144,7 @@ var sinkChecks = []sinkCheck{
 	{name: "lets a newer process take over", twoPhase: true, run: takeOver},
 	{name: "restores a checkpoint before the last one", run: olderCheckpoint},
 	{name: "restores an old savepoint", run: oldSavepoint},
+	{name: "goes on from another job's checkpoint", run: anotherJob},
 	{name: "crashes at each durable step", cases: crashPoints},
 	{name: "takes back and replaces rows", run: updates, applies: func(s *Sink) bool { return s.Updating != nil }},
 	{name: "tells of a row that the target refuses", run: poisoned, applies: func(s *Sink) bool { return s.Poison != nil }},

@@ -25,8 +25,10 @@ type world struct {
 	generation uint64
 	number     uint64
 	retained   []*snapshot
-	pinned     []*snapshot     // savepoints, whose files are never removed
-	missing    map[string]bool // values that the target has refused
+	// foreign are the files of a savepoint that is restored: only read by the new job.
+	foreign map[string]bool
+	pinned  []*snapshot     // savepoints, whose files are never removed
+	missing map[string]bool // values that the target has refused
 	// repeated is from where on records are published again; nil where none are.
 	repeated *[partitions]int
 }
@@ -79,7 +81,7 @@ func (w *world) startWith(ctx context.Context, from *snapshot, subtasks int, cra
 	if two, ok := sink.(connectors.TwoPhaseSink); ok {
 		p.committer = two.Committer()
 	}
-	restored := connectors.Restored{Files: &w.files}
+	restored := connectors.Restored{Files: &w.files, Own: w.foreign == nil}
 	if from != nil {
 		restored.Subtasks, p.next = from.Prepared, from.Next
 	}
@@ -286,6 +288,13 @@ func (w *world) complete(s *snapshot) (*snapshot, error) {
 	out := new(snapshot)
 	if err := json.Unmarshal(raw, out); err != nil {
 		return nil, fmt.Errorf("read metadata: %w", err)
+	}
+	for _, p := range out.Prepared {
+		for _, f := range p.Files {
+			if w.foreign[f.Path] {
+				return nil, fmt.Errorf("checkpoint %d lists %s, a file of the savepoint that was restored, which can be removed", out.ID.Number, f.Path)
+			}
+		}
 	}
 	w.retained = append(w.retained, out)
 	return out, nil

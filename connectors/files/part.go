@@ -101,11 +101,14 @@ func (p *part) stage(ctx context.Context, failpoint func(string)) {
 	}
 }
 
-// adopt makes the segments of a restored checkpoint the part's first bytes.
-func (p *part) adopt(j *joined) {
+// adopt makes the segments of a restored checkpoint the part's first bytes. Where they
+// are not the job's own, its checkpoints hold those bytes in segments of their own.
+func (p *part) adopt(j *joined, own bool) {
 	p.restored = j
 	for _, f := range j.segments {
-		p.segments = append(p.segments, segment{from: p.size, to: p.size + f.Size, file: f})
+		if own {
+			p.segments = append(p.segments, segment{from: p.size, to: p.size + f.Size, file: f})
+		}
 		p.size += f.Size
 	}
 }
@@ -117,7 +120,8 @@ func (p *part) adopt(j *joined) {
 // checkpoint may have failed and its files be gone. A new segment takes in those
 // before it that are not larger than itself, so that a file that grows over many
 // checkpoints has a number of segments that is logarithmic in its size.
-func (p *part) save(ctx context.Context, files connectors.CheckpointFiles, size int64, number, proven uint64) ([]segment, error) {
+func (p *part) save(ctx context.Context, files connectors.CheckpointFiles, at snapshot, number, proven uint64) ([]segment, error) {
+	size := at.size
 	keep := p.segments
 	for i, s := range keep {
 		if s.number > proven {
@@ -136,7 +140,7 @@ func (p *part) save(ctx context.Context, files connectors.CheckpointFiles, size 
 		from = keep[len(keep)-1].from
 		keep = keep[:len(keep)-1]
 	}
-	file, err := p.copy(ctx, files, from, size)
+	file, err := p.copy(ctx, files, at.back, from, size)
 	if err != nil {
 		return nil, fmt.Errorf("write a segment of file %s into the checkpoint: %w", p.name, err)
 	}
@@ -146,9 +150,11 @@ func (p *part) save(ctx context.Context, files connectors.CheckpointFiles, size 
 
 func (s segment) size() int64 { return s.to - s.from }
 
-func (p *part) copy(ctx context.Context, files connectors.CheckpointFiles, from, to int64) (connectors.StateFile, error) {
-	if p.restored != nil && from < p.restored.size() {
-		if err := p.back.fetch(ctx); err != nil {
+// copy writes bytes of the part into a file of the checkpoint. Back is nil where it has
+// only restored ones yet.
+func (p *part) copy(ctx context.Context, files connectors.CheckpointFiles, back backing, from, to int64) (connectors.StateFile, error) {
+	if back != nil && p.restored != nil && from < p.restored.size() {
+		if err := back.fetch(ctx); err != nil {
 			return connectors.StateFile{}, err
 		}
 	}
@@ -156,9 +162,14 @@ func (p *part) copy(ctx context.Context, files connectors.CheckpointFiles, from,
 	if err != nil {
 		return connectors.StateFile{}, err
 	}
-	n, err := io.CopyBuffer(onlyWriter{w}, io.NewSectionReader(p.back, from, to-from), make([]byte, min(bufferSize, to-from)))
-	if err == nil && n != to-from {
-		err = io.ErrUnexpectedEOF
+	if back == nil {
+		err = p.restored.copyTo(ctx, w)
+	} else {
+		var n int64
+		n, err = io.CopyBuffer(onlyWriter{w}, io.NewSectionReader(back, from, to-from), make([]byte, min(bufferSize, to-from)))
+		if err == nil && n != to-from {
+			err = io.ErrUnexpectedEOF
+		}
 	}
 	if err != nil {
 		w.Abort()
@@ -185,6 +196,7 @@ func (p *part) saved(segments []segment, at snapshot) *openPart {
 // snapshot is how far a part belongs to a checkpoint.
 type snapshot struct {
 	part        *part
+	back        backing
 	size        int64
 	records     int64
 	raw         int64
@@ -194,5 +206,5 @@ type snapshot struct {
 }
 
 func (p *part) snapshot() snapshot {
-	return snapshot{part: p, size: p.size, records: p.records, raw: p.raw, began: p.began, last: p.last, until: p.until, ends: p.ends}
+	return snapshot{part: p, back: p.back, size: p.size, records: p.records, raw: p.raw, began: p.began, last: p.last, until: p.until, ends: p.ends}
 }

@@ -119,7 +119,7 @@ func (w *writer) save(ctx context.Context, number, proven uint64, open []snapsho
 	g.SetLimit(maxSaving)
 	for i, s := range open {
 		g.Go(func() error {
-			segments, err := s.part.save(ctx, files, s.size, number, proven)
+			segments, err := s.part.save(ctx, files, s, number, proven)
 			out[i] = s.part.saved(segments, s)
 			return err
 		})

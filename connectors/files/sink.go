@@ -24,6 +24,7 @@ type Sink struct {
 	env            connectors.SinkEnv
 	form           *form
 	files          connectors.CheckpointFiles // of the restored checkpoint
+	own            bool                       // its files can be listed again
 	prefix         string
 	run            string // what its files are named by, besides the generation
 	readable       bool   // staged files can be read while they are written
@@ -120,7 +121,7 @@ func denied(err error, help string) error {
 
 // Start reads the restored state. The writers name their files when they begin them.
 func (s *Sink) Start(_ context.Context, restored connectors.Restored) error {
-	s.files = restored.Files
+	s.files, s.own = restored.Files, restored.Own
 	for i, p := range restored.Subtasks {
 		var st state
 		if len(p.State) > 0 {

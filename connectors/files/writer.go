@@ -116,7 +116,7 @@ func (w *writer) adopt(o *openPart, goOn bool) {
 	if o.Until != nil {
 		p.expire(*o.Until)
 	}
-	p.adopt(&joined{fs: w.sink.fs, name: p.name, files: w.sink.files, segments: o.Segments, convert: f.convert})
+	p.adopt(&joined{fs: w.sink.fs, name: p.name, files: w.sink.files, segments: o.Segments, convert: f.convert}, w.sink.own)
 	if goOn {
 		w.keep(p)
 		return
