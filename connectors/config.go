@@ -143,6 +143,13 @@ type FormatConfig struct {
 	Options map[string]any
 }
 
+// RecordFormatter is implemented by configurations whose key format says how records are
+// laid out as a whole, as in files of columns, and not each by itself.
+type RecordFormatter interface {
+	// RecordFormat is the format of single records between the connector and the engine.
+	RecordFormat() FormatConfig
+}
+
 // UnmarshalConfig reads both forms.
 func (f *FormatConfig) UnmarshalConfig(v any) error {
 	switch v := v.(type) {

@@ -89,6 +89,9 @@ type LookupSpec struct {
 	Concurrency int
 	// Local says that all lookups of the kind are LocalLookups: there are no calls.
 	Local bool
+	// Example is a block of the lookup as it stands below lookup:, beside the step's own
+	// keys, which validates there with `on: {id: user_id}`.
+	Example string
 }
 
 var lookups = map[string]LookupSpec{}

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,18 +18,18 @@ import (
 var update = flag.Bool("update", false, "write the generated tables into the pages")
 
 // A generated table stands between a comment that names it and one that ends it.
-var generated = regexp.MustCompile(`(?s)(<!-- (keys: [a-z ]+|transforms|functions|aggregate functions) -->\n)(.*?)(<!-- end -->)`)
+var generated = regexp.MustCompile(`(?s)(<!-- (keys: [a-z0-9_ ]+|transforms|functions|aggregate functions) -->\n)(.*?)(<!-- end -->)`)
 
 func TestTablesAreThoseOfTheProgram(t *testing.T) {
-	described := map[string]bool{}
-	for _, page := range []string{"language.md", "functions.md", "connectors.md", "checkpoints.md"} {
+	shown := map[string]bool{}
+	for _, page := range []string{"language.md", "functions.md", "connectors.md", "formats.md", "checkpoints.md"} {
 		before, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
 		}
 		after := generated.ReplaceAllStringFunc(string(before), func(part string) string {
 			m := generated.FindStringSubmatch(part)
-			described[m[2]] = true
+			shown[m[2]] = true
 			table, err := table(m[2])
 			if err != nil {
 				t.Errorf("%s: %v", page, err)
@@ -48,18 +47,23 @@ func TestTablesAreThoseOfTheProgram(t *testing.T) {
 		}
 	}
 	for _, s := range connectors.Sources() {
-		if !described["keys: source "+s.Name] {
+		if !shown["keys: source "+s.Name] {
 			t.Errorf("connectors.md has no table for the source %s", s.Name)
 		}
 	}
 	for _, s := range connectors.Sinks() {
-		if !described["keys: sink "+s.Name] {
+		if !shown["keys: sink "+s.Name] {
 			t.Errorf("connectors.md has no table for the sink %s", s.Name)
 		}
 	}
 	for _, s := range connectors.Lookups() {
-		if !described["keys: lookup "+s.Name] {
+		if !shown["keys: lookup "+s.Name] {
 			t.Errorf("connectors.md has no table for the lookup %s", s.Name)
+		}
+	}
+	for _, s := range format.Formats() {
+		if !shown["keys: format "+s.Name] {
+			t.Errorf("formats.md has no table for the format %s", s.Name)
 		}
 	}
 }
@@ -77,27 +81,12 @@ func table(name string) (string, error) {
 	}
 	if name == "keys: checkpoint" {
 		p, _ := spec.Parse("empty", []byte("pipeline: empty\n"), spec.Options{})
-		return keyTable("", &p.Checkpoint), nil
+		return keyTable(described{config: &p.Checkpoint}), nil
 	}
 	kind := strings.Fields(strings.TrimPrefix(name, "keys: "))
-	if len(kind) == 2 && kind[0] == "source" {
-		if s, ok := connectors.LookupSource(kind[1]); ok {
-			return keyTable(s.Doc, s.NewConfig()), nil
-		}
-	}
-	if len(kind) == 2 && kind[0] == "sink" {
-		if s, ok := connectors.LookupSink(kind[1]); ok {
-			return keyTable(s.Doc, s.NewConfig()), nil
-		}
-	}
-	if len(kind) == 2 && kind[0] == "lookup" {
-		if s, ok := connectors.LookupLookup(kind[1]); ok {
-			return keyTable(s.Doc, s.NewConfig()), nil
-		}
-	}
-	if len(kind) == 2 && kind[0] == "step" {
-		if s, ok := transform.Lookup(kind[1]); ok {
-			return keyTable("", s.NewConfig()), nil
+	if len(kind) == 2 {
+		if e, ok := reference(kind[0], kind[1]); ok {
+			return keyTable(e), nil
 		}
 	}
 	return "", fmt.Errorf("nothing is called %q", name)
@@ -122,72 +111,39 @@ func functionTable(list []expr.Function) string {
 	return b.String()
 }
 
-// keyTable lists the keys of a configuration with their defaults.
-func keyTable(doc string, config any) string {
+// keyTable is the doc of a block, an example and its keys with their defaults.
+func keyTable(e described) string {
 	var b strings.Builder
-	if doc != "" {
-		b.WriteString(doc + "\n\n")
+	if e.doc != "" {
+		b.WriteString(e.doc + "\n\n")
 	}
-	var rows strings.Builder
-	writeKeys(&rows, "", reflect.ValueOf(config).Elem())
-	if rows.Len() == 0 {
+	if text := e.whole(); text != "" {
+		b.WriteString("```yaml fragment\n" + text + "```\n\n")
+	}
+	keys := connectors.KeysOf(e.config)
+	if len(keys) == 0 {
 		return b.String() + "It has no keys.\n"
 	}
-	b.WriteString("| key | meaning | default |\n| --- | --- | --- |\n" + rows.String())
-	return b.String()
-}
-
-func writeKeys(b *strings.Builder, prefix string, v reflect.Value) {
-	for _, f := range connectors.Fields(v.Type()) {
-		if f.Key == "" || f.Key == "." {
+	b.WriteString("| key | type | meaning | default |\n| --- | --- | --- | --- |\n")
+	for _, k := range keys {
+		if k.Path == "." {
 			continue
 		}
-		field := v.Field(f.Index)
-		key := prefix + f.Key
-		if field.Kind() == reflect.Struct && nested(field.Type()) {
-			writeKeys(b, key+".", field)
-			continue
+		meaning := k.Doc
+		if len(k.Enum) > 0 {
+			meaning += " One of `" + strings.Join(k.Enum, "`, `") + "`."
 		}
-		meaning := f.Doc
-		if len(f.Enum) > 0 {
-			meaning += " One of `" + strings.Join(f.Enum, "`, `") + "`."
+		if k.Secret {
+			meaning += " Secret."
 		}
-		def := defaultText(field)
-		if f.Required {
+		def := ""
+		switch {
+		case k.Required:
 			def = "required"
+		case k.Default != "":
+			def = "`" + k.Default + "`"
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", key, strings.ReplaceAll(meaning, "|", `\|`), def)
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", k.Path, k.Type, strings.ReplaceAll(meaning, "|", `\|`), def)
 	}
-}
-
-// nested reports whether a type is a block of keys.
-func nested(t reflect.Type) bool {
-	fields := connectors.Fields(t)
-	return len(fields) > 0 && fields[0].Key != ""
-}
-
-// defaultText is a default as a file would have it; empty for none.
-func defaultText(v reflect.Value) string {
-	if v.IsZero() {
-		return ""
-	}
-	var text string
-	switch x := v.Interface().(type) {
-	case connectors.FormatConfig:
-		text = x.Name
-	case fmt.Stringer:
-		text = x.String()
-	default:
-		if v.Kind() == reflect.Struct {
-			return "" // its meaning tells
-		}
-		text = fmt.Sprint(x)
-	}
-	if strings.HasSuffix(text, "m0s") {
-		text = strings.TrimSuffix(text, "0s")
-	}
-	if strings.HasSuffix(text, "h0m") {
-		text = strings.TrimSuffix(text, "0m")
-	}
-	return "`" + text + "`"
+	return b.String()
 }

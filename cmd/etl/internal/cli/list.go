@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
 	"strings"
 	"text/tabwriter"
 
@@ -35,116 +34,45 @@ func (a *app) listCommand() *cobra.Command {
 
 // entry is one thing that the program holds.
 type entry struct {
-	Kind    string     `json:"kind"`
-	Name    string     `json:"name"`
-	Doc     string     `json:"doc"`
-	Example string     `json:"example,omitempty"`
-	Keys    []keyEntry `json:"keys,omitempty"`
+	Kind      string              `json:"kind"`
+	Name      string              `json:"name"`
+	Doc       string              `json:"doc"`
+	Example   string              `json:"example,omitempty"`
+	Guarantee string              `json:"guarantee,omitempty"`
+	Keys      []connectors.KeyDoc `json:"keys,omitempty"`
 }
 
 // aggregateFunction is the kind of functions that stand in an aggregate's select.
 const aggregateFunction = "aggregate function"
 
-// keyEntry is one key of a block.
-type keyEntry struct {
-	Key      string   `json:"key"`
-	Type     string   `json:"type"`
-	Default  string   `json:"default,omitempty"`
-	Required bool     `json:"required,omitempty"`
-	Secret   bool     `json:"secret,omitempty"`
-	Enum     []string `json:"enum,omitempty"`
-	Doc      string   `json:"doc"`
-}
-
 func entries() []entry {
 	var out []entry
+	add := func(kind, name, doc, example string, config any) {
+		out = append(out, entry{Kind: kind, Name: name, Doc: doc, Example: example, Keys: connectors.KeysOf(config)})
+	}
 	for _, s := range connectors.Sources() {
-		out = append(out, entry{Kind: "source", Name: s.Name, Doc: s.Doc, Keys: keysOf(s.NewConfig())})
+		add("source", s.Name, s.Doc, s.Example, s.NewConfig())
 	}
 	for _, s := range connectors.Sinks() {
-		out = append(out, entry{Kind: "sink", Name: s.Name, Doc: s.Doc, Keys: keysOf(s.NewConfig())})
+		add("sink", s.Name, s.Doc, s.Example, s.NewConfig())
+		out[len(out)-1].Guarantee = string(promised(s))
 	}
 	for _, s := range connectors.Lookups() {
-		out = append(out, entry{Kind: "lookup", Name: s.Name, Doc: s.Doc, Keys: keysOf(s.NewConfig())})
+		add("lookup", s.Name, s.Doc, s.Example, s.NewConfig())
 	}
 	for _, s := range transform.All() {
-		out = append(out, entry{Kind: "transform", Name: s.Name, Doc: s.Doc, Keys: keysOf(s.NewConfig())})
+		add("transform", s.Name, s.Doc, "", s.NewConfig())
 	}
 	for _, s := range format.Formats() {
-		out = append(out, entry{Kind: "format", Name: s.Name, Doc: s.Doc, Keys: keysOf(s.NewConfig())})
+		add("format", s.Name, s.Doc, s.Example, s.NewConfig())
 	}
 	for _, f := range expr.Functions() {
-		out = append(out, entry{Kind: "function", Name: f.Signature, Doc: f.Doc, Example: f.Example})
+		add("function", f.Signature, f.Doc, f.Example, nil)
 	}
 	for _, f := range expr.AggregateFunctions() {
-		out = append(out, entry{Kind: aggregateFunction, Name: f.Signature, Doc: f.Doc, Example: f.Example})
+		add(aggregateFunction, f.Signature, f.Doc, f.Example, nil)
 	}
 	return out
-}
-
-// keysOf describes a configuration's keys with the defaults that it holds.
-func keysOf(config any) []keyEntry {
-	v := reflect.ValueOf(config)
-	if v.Kind() != reflect.Pointer || v.Elem().Kind() != reflect.Struct {
-		return nil
-	}
-	var out []keyEntry
-	for _, f := range connectors.Fields(v.Elem().Type()) {
-		k := keyEntry{Key: f.Key, Type: typeName(f.Type), Required: f.Required, Secret: f.Secret, Enum: f.Enum, Doc: f.Doc}
-		if k.Key == "." {
-			k.Key = "(the value itself)"
-		}
-		if field := v.Elem().Field(f.Index); !field.IsZero() && !f.Secret && simple(f.Type) {
-			k.Default = fmt.Sprint(field.Interface())
-		}
-		out = append(out, k)
-	}
-	return out
-}
-
-func simple(t reflect.Type) bool {
-	switch t.Kind() {
-	case reflect.Bool, reflect.String, reflect.Int, reflect.Int32, reflect.Int64, reflect.Float64:
-		return true
-	}
-	return false
-}
-
-// typeName is a type in the words of the pipeline language.
-func typeName(t reflect.Type) string {
-	switch reflect.Zero(t).Interface().(type) {
-	case connectors.Expr:
-		return "expression"
-	case connectors.Template:
-		return "text with {expressions}"
-	case connectors.Assignments:
-		return "map of expressions"
-	case connectors.Keys:
-		return "fields, or map of expressions"
-	case connectors.TimeSpan:
-		return "duration"
-	case connectors.ByteSize:
-		return "size"
-	case connectors.FormatConfig:
-		return "format"
-	}
-	switch t.Kind() {
-	case reflect.Pointer:
-		return typeName(t.Elem())
-	case reflect.Slice:
-		return "list of " + typeName(t.Elem())
-	case reflect.Map:
-		return "map of " + typeName(t.Elem())
-	case reflect.String:
-		return "text"
-	case reflect.Bool:
-		return "true or false"
-	case reflect.Int, reflect.Int32, reflect.Int64:
-		return "integer"
-	case reflect.Float64:
-		return "number"
-	}
-	return "block"
 }
 
 func (a *app) list(what string) error {
@@ -188,21 +116,11 @@ func (a *app) printEntries(chosen []entry, detail bool) error {
 		if !detail {
 			continue
 		}
-		if e.Example != "" {
+		if e.Example != "" && len(e.Keys) == 0 {
 			_, _ = fmt.Fprintf(w, "  example\t%s\t\n", e.Example)
 		}
 		for _, k := range e.Keys {
-			note := ""
-			if k.Required {
-				note = " Required."
-			}
-			if k.Default != "" {
-				note += " Default: " + k.Default + "."
-			}
-			if len(k.Enum) > 0 {
-				note += " One of: " + strings.Join(k.Enum, ", ") + "."
-			}
-			_, _ = fmt.Fprintf(w, "  %s\t%s\t%s%s\n", k.Key, k.Type, k.Doc, note)
+			_, _ = fmt.Fprintf(w, "  %s\t%s\t%s%s\n", keyName(k), k.Type, k.Doc, keyNotes(k))
 		}
 	}
 	return w.Flush()
