@@ -13,6 +13,7 @@ import (
 	_ "github.com/sluice-etl/sluice/connectors/format/text"       // registers the format
 	_ "github.com/sluice-etl/sluice/connectors/generate"          // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/http"              // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/iceberg"           // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/kafka"             // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/mongodb"           // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/mysql"             // registers the connector

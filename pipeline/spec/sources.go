@@ -12,7 +12,7 @@ import (
 // Kinds that the language has and this version does not.
 var (
 	laterSources    = set()
-	laterSinks      = set("clickhouse", "iceberg")
+	laterSinks      = set("clickhouse")
 	laterTransforms = set("aggregate", "join", "dedup", "top", "reduce", "lookup", "sample")
 )
 

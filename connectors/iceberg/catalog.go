@@ -1,0 +1,92 @@
+package iceberg
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	ice "github.com/apache/iceberg-go"
+	"github.com/apache/iceberg-go/catalog"
+	"github.com/apache/iceberg-go/catalog/rest"
+	icesql "github.com/apache/iceberg-go/catalog/sql"
+	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
+	_ "modernc.org/sqlite"             // the driver sqlite
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// openLake connects to the catalog of a table.
+func openLake(ctx context.Context, c *SinkConfig, readOnly bool) (lake, error) {
+	l := &iceLake{ident: strings.Split(c.Table, "."), branch: c.Branch, free: func() error { return nil }}
+	var err error
+	if c.Catalog.Type == catalogREST {
+		l.cat, err = openREST(ctx, &c.Catalog)
+		if closer, ok := l.cat.(catalog.Closer); ok && err == nil {
+			l.free = closer.Close
+		}
+	} else {
+		l.cat, l.free, err = openSQL(ctx, &c.Catalog, readOnly)
+	}
+	if err != nil {
+		err = fmt.Errorf("open the catalog (%s): %w", c.Catalog.place(), err)
+		if errors.Is(err, rest.ErrUnauthorized) || errors.Is(err, rest.ErrForbidden) {
+			err = connectors.Permanent(err)
+		}
+		return nil, err
+	}
+	return l, nil
+}
+
+func openREST(ctx context.Context, c *Catalog) (catalog.Catalog, error) {
+	tls, err := c.TLS.Build()
+	if err != nil {
+		return nil, err
+	}
+	opts := []rest.Option{rest.WithTLSConfig(tls), rest.WithWarehouseLocation(c.Warehouse)}
+	if c.Prefix != "" {
+		opts = append(opts, rest.WithPrefix(c.Prefix))
+	}
+	if c.Token != "" {
+		opts = append(opts, rest.WithOAuthToken(c.Token))
+	}
+	if c.Credential != "" {
+		opts = append(opts, rest.WithCredential(c.Credential), rest.WithScope(c.Scope))
+	}
+	if c.TokenURL != "" {
+		u, err := url.Parse(c.TokenURL)
+		if err != nil {
+			return nil, connectors.Permanent(fmt.Errorf("read token_url: %w", err))
+		}
+		opts = append(opts, rest.WithAuthURI(u), rest.WithOAuthTLSConfig(tls))
+	}
+	return rest.NewCatalog(ctx, c.Name, c.URL, opts...)
+}
+
+// openSQL connects to a database that tables are listed in. The library makes the
+// lists' tables itself where they are missing, with a context of its own, so the
+// connection is tried first.
+func openSQL(ctx context.Context, c *Catalog, readOnly bool) (catalog.Catalog, func() error, error) {
+	driver, dsn, dialect := "pgx", c.URL, icesql.Postgres
+	if path, ok := strings.CutPrefix(c.URL, "sqlite://"); ok {
+		driver, dialect = "sqlite", icesql.SQLite
+		dsn = "file:" + path + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(30000)&_txlock=immediate"
+	}
+	db, err := sql.Open(driver, dsn)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := db.PingContext(ctx); err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	cat, err := icesql.NewCatalog(c.Name, db, dialect, ice.Properties{
+		"warehouse": c.Warehouse, "init_catalog_tables": strconv.FormatBool(!readOnly),
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	return cat, func() error { return errors.Join(cat.Close(), db.Close()) }, nil
+}

@@ -1,0 +1,90 @@
+package iceberg
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/apache/arrow-go/v18/arrow/array"
+	"go.uber.org/goleak"
+
+	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/connectortest"
+	_ "github.com/sluice-etl/sluice/storage/local" // the scheme file
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func columnList(t testing.TB, text ...any) []connectors.Column {
+	t.Helper()
+	c := newSinkConfig().(*SinkConfig)
+	if err := c.Columns.UnmarshalConfig(text); err != nil {
+		t.Fatal(err)
+	}
+	return c.Columns
+}
+
+// localConfig is a sink on a catalog in a file and a table in a folder.
+func localConfig(t testing.TB) SinkConfig {
+	t.Helper()
+	dir := t.TempDir()
+	c := *newSinkConfig().(*SinkConfig)
+	c.Catalog = Catalog{Type: catalogSQL, URL: "sqlite://" + filepath.Join(dir, "catalog.db"), Name: "test", Warehouse: "file://" + dir + "/lake"}
+	c.Table, c.Create = "suite.events", true
+	c.Columns = columnList(t, map[string]any{"partition": "int32"}, map[string]any{"offset": "int"})
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// readRows reads the table by the library's scan, as JSON lines.
+func readRows(ctx context.Context, c SinkConfig) ([]string, error) {
+	l, err := openLake(ctx, &c, false)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = l.close() }()
+	t, err := l.(*iceLake).cat.LoadTable(ctx, l.(*iceLake).ident)
+	if err != nil {
+		if _, none := l.load(ctx); none == errNoTable { //nolint:errorlint // it is returned as it is
+			return nil, nil
+		}
+		return nil, err
+	}
+	tbl, err := t.Scan().ToArrowTable(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer tbl.Release()
+	var out []string
+	r := array.NewTableReader(tbl, 0)
+	defer r.Release()
+	for r.Next() {
+		rec := r.RecordBatch()
+		for i := range int(rec.NumRows()) {
+			out = append(out, fmt.Sprintf(`{"partition":%s,"offset":%s}`, rec.Column(0).ValueStr(i), rec.Column(1).ValueStr(i)))
+		}
+	}
+	return out, nil
+}
+
+func contract(t *testing.T) connectortest.Sink {
+	c := localConfig(t)
+	c.PartitionBy = []string{"bucket(2, partition)"}
+	return connectortest.Sink{
+		New:     func() (connectors.Sink, error) { return NewSink(c), nil },
+		Read:    func(ctx context.Context) ([]string, error) { return readRows(ctx, c) },
+		Timeout: time.Minute,
+	}
+}
+
+func TestSink(t *testing.T) { connectortest.TestSink(t, contract) }
+
+func TestSinkChaos(t *testing.T) {
+	connectortest.TestSinkChaos(t, 2, func(t *testing.T, _ uint64) connectortest.Chaos {
+		return connectortest.Chaos{Sink: contract(t)}
+	})
+}

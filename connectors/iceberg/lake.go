@@ -1,0 +1,248 @@
+package iceberg
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+
+	"github.com/apache/arrow-go/v18/arrow"
+	ice "github.com/apache/iceberg-go"
+	"github.com/apache/iceberg-go/catalog"
+	"github.com/apache/iceberg-go/codec"
+	"github.com/apache/iceberg-go/table"
+	"github.com/google/uuid"
+
+	"github.com/sluice-etl/sluice/connectors"
+)
+
+// lake is one table of a catalog.
+type lake interface {
+	// load reads the table as it is now. errNoTable says that there is none.
+	load(ctx context.Context) (*view, error)
+	// create makes the table, and nothing where there is one.
+	create(ctx context.Context, t newTable) error
+	// commit changes the table in one step, if the branch is as it was in v. An error
+	// that is errConflict says that nothing has happened; after any other, nobody knows.
+	commit(ctx context.Context, v *view, c change) error
+	close() error
+}
+
+var (
+	errNoTable  = errors.New("there is no such table")
+	errConflict = errors.New("the table was changed by somebody else at the same time")
+)
+
+// newTable is a table to be made.
+type newTable struct {
+	columns     []connectors.Column
+	partitionBy []string
+	location    string
+	properties  map[string]string
+}
+
+// change is what one commit does: it adds files, or none, as a snapshot with a summary,
+// and sets properties.
+type change struct {
+	files      []*fileSet
+	summary    map[string]string
+	properties map[string]string
+}
+
+// fileSet is data files that are written and not yet part of the table.
+type fileSet struct {
+	Table  string   `json:"table"` // its UUID
+	Schema int      `json:"schema"`
+	Spec   int      `json:"spec"`
+	Format int      `json:"format"`
+	Files  [][]byte `json:"files"` // as manifests describe them
+	Paths  []string `json:"paths"`
+	Rows   int64    `json:"rows"`
+}
+
+// view is a table as one look at the catalog found it.
+type view struct {
+	t      *table.Table
+	branch string
+}
+
+func (v *view) uuid() string { return v.t.Metadata().TableUUID().String() }
+
+// layout says how files are written for the table as it is.
+func (v *view) layout() fileSet {
+	m := v.t.Metadata()
+	return fileSet{Table: v.uuid(), Schema: m.CurrentSchema().ID, Spec: m.DefaultPartitionSpec(), Format: m.Version()}
+}
+
+func (v *view) property(key string) string { return v.t.Properties()[key] }
+
+// summaries are those of the branch's snapshots, from its head back.
+func (v *view) summaries() iter.Seq[map[string]string] {
+	return func(yield func(map[string]string) bool) {
+		for s := v.t.SnapshotByName(v.branch); s != nil; {
+			if s.Summary != nil && !yield(s.Summary.Properties) {
+				return
+			}
+			if s.ParentSnapshotID == nil {
+				return
+			}
+			s = v.t.SnapshotByID(*s.ParentSnapshotID)
+		}
+	}
+}
+
+// rowSchema is how rows of the table look.
+func (v *view) rowSchema() (*arrow.Schema, error) {
+	return table.SchemaToArrowSchemaWithOptions(v.t.Schema(), table.ArrowSchemaOptions{IncludeFieldIDs: true, TableProperties: v.t.Properties()})
+}
+
+// write writes batches into data files, which are durable then.
+func (v *view) write(ctx context.Context, schema *arrow.Schema, batches []arrow.RecordBatch) (*fileSet, error) {
+	out := v.layout()
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return nil, err
+	}
+	source := func(yield func(arrow.RecordBatch, error) bool) {
+		for _, b := range batches {
+			b.Retain() // the library releases what it is given
+			if !yield(b, nil) {
+				return
+			}
+		}
+	}
+	for f, err := range table.WriteRecords(ctx, v.t, schema, source, table.WithWriteUUID(id), table.WithMaxWriteWorkers(1)) {
+		if err != nil {
+			return nil, err
+		}
+		spec := v.t.Metadata().PartitionSpecByID(int(f.SpecID()))
+		if spec == nil {
+			return nil, fmt.Errorf("the table has no partition spec %d", f.SpecID())
+		}
+		raw, err := codec.EncodeDataFile(f, *spec, v.t.Schema(), out.Format)
+		if err != nil {
+			return nil, err
+		}
+		out.Files, out.Paths = append(out.Files, raw), append(out.Paths, f.FilePath())
+		out.Rows += f.Count()
+	}
+	return &out, nil
+}
+
+// dataFiles reads files back from their description.
+func (v *view) dataFiles(s *fileSet) ([]ice.DataFile, error) {
+	m := v.t.Metadata()
+	spec := m.PartitionSpecByID(s.Spec)
+	var schema *ice.Schema
+	for _, sc := range m.Schemas() {
+		if sc.ID == s.Schema {
+			schema = sc
+		}
+	}
+	if spec == nil || schema == nil {
+		return nil, fmt.Errorf("the table has no schema %d or no partition spec %d any more, which its prepared files were written with", s.Schema, s.Spec)
+	}
+	out := make([]ice.DataFile, len(s.Files))
+	for i, raw := range s.Files {
+		var err error
+		if out[i], err = codec.DecodeDataFile(raw, *spec, schema, s.Format); err != nil {
+			return nil, fmt.Errorf("read the description of file %s: %w", s.Paths[i], err)
+		}
+	}
+	return out, nil
+}
+
+// firstLineage is the table format in which files need ids of rows, which the way of
+// adding files that merges manifests does not give them.
+const firstLineage = 3
+
+// stage puts a change into a transaction.
+func (v *view) stage(ctx context.Context, c change) (*table.Transaction, error) {
+	tx, err := v.t.NewTransactionOnBranchWithError(v.branch)
+	if err != nil {
+		return nil, err
+	}
+	if err := tx.AssertRefSnapshotID(v.branch); err != nil {
+		return nil, err
+	}
+	var files []ice.DataFile
+	for _, s := range c.files {
+		more, err := v.dataFiles(s)
+		if err != nil {
+			return nil, connectors.Permanent(err)
+		}
+		files = append(files, more...)
+	}
+	switch {
+	case len(files) == 0:
+		err = tx.AddFiles(ctx, nil, c.summary, false) // an empty snapshot
+	case v.t.Metadata().Version() >= firstLineage:
+		err = tx.NewRowDelta(c.summary).AddRows(files...).Commit(ctx)
+	default:
+		err = tx.AddDataFiles(ctx, files, c.summary, table.WithoutDuplicateCheck(), table.WithoutAutoNameMapping())
+	}
+	if err != nil {
+		return nil, err
+	}
+	return tx, tx.SetProperties(c.properties)
+}
+
+// iceLake is a lake by the library.
+type iceLake struct {
+	cat    catalog.Catalog
+	ident  table.Identifier
+	branch string
+	free   func() error
+}
+
+func (l *iceLake) load(ctx context.Context) (*view, error) {
+	t, err := l.cat.LoadTable(ctx, l.ident)
+	if errors.Is(err, catalog.ErrNoSuchTable) || errors.Is(err, catalog.ErrNoSuchNamespace) {
+		return nil, errNoTable
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load the table: %w", err)
+	}
+	return &view{t, l.branch}, nil
+}
+
+func (l *iceLake) create(ctx context.Context, n newTable) error {
+	schema, err := newSchema(n.columns)
+	if err != nil {
+		return connectors.Permanent(err)
+	}
+	spec, err := newSpec(schema, n.partitionBy)
+	if err != nil {
+		return connectors.Permanent(fmt.Errorf("partition_by: %w", err))
+	}
+	opts := []catalog.CreateTableOpt{catalog.WithPartitionSpec(&spec), catalog.WithProperties(n.properties)}
+	if n.location != "" {
+		opts = append(opts, catalog.WithLocation(n.location))
+	}
+	space := catalog.NamespaceFromIdent(l.ident)
+	if err := l.cat.CreateNamespace(ctx, space, nil); err != nil && !errors.Is(err, catalog.ErrNamespaceAlreadyExists) {
+		return fmt.Errorf("create the namespace: %w", err)
+	}
+	_, err = l.cat.CreateTable(ctx, l.ident, schema, opts...)
+	if err == nil || errors.Is(err, catalog.ErrTableAlreadyExists) {
+		return nil
+	}
+	if _, lerr := l.cat.LoadTable(ctx, l.ident); lerr == nil {
+		return nil // another process was faster, or the answer was lost
+	}
+	return fmt.Errorf("create the table: %w", err)
+}
+
+func (l *iceLake) commit(ctx context.Context, v *view, c change) error {
+	tx, err := v.stage(ctx, c)
+	if err != nil {
+		return fmt.Errorf("write the commit's metadata: %w", err)
+	}
+	_, err = tx.Commit(ctx)
+	if errors.Is(err, table.ErrCommitFailed) {
+		return fmt.Errorf("%w: %w", errConflict, err)
+	}
+	return err
+}
+
+func (l *iceLake) close() error { return l.free() }
