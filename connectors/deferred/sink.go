@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -27,9 +26,8 @@ type Sink struct {
 	env    connectors.SinkEnv
 	share  int64 // bytes of kept rows that one subtask has in memory at most
 
-	applying sync.Mutex  // held while the target applies
-	doubt    bool        // a reply got lost, perhaps with the number of refused rows
-	look     atomic.Bool // there may be refused rows to hand over
+	applying sync.Mutex // held while the target applies
+	refusals refusals
 
 	mu       sync.Mutex
 	writers  []*writer
@@ -96,10 +94,16 @@ func (s *Sink) Open(ctx context.Context, env connectors.SinkEnv) error {
 	return s.target.Open(ctx, env)
 }
 
-// Start has the target look once for refused rows that an earlier process left.
+// Start looks for refused rows that an earlier process left: what of them the restored
+// checkpoint has settled is noted by now.
 func (s *Sink) Start(ctx context.Context, _ connectors.Restored) error {
-	s.look.Store(true)
-	return s.target.Start(ctx)
+	if err := s.target.Start(ctx); err != nil {
+		return err
+	}
+	s.applying.Lock()
+	defer s.applying.Unlock()
+	s.refusals.look = true
+	return s.askRefused(ctx)
 }
 
 // Writer makes the writer of one subtask.
@@ -258,46 +262,19 @@ func (s *Sink) apply(ctx context.Context, com connectors.Committable, restored b
 	s.env.Failpoint(s.kind + ".apply.before")
 	refused, err := s.target.Apply(ctx, Commit{ID: com.Checkpoint, Restored: restored, Rows: rows, Settled: d.Settled})
 	s.env.Failpoint(s.kind + ".apply.after")
+	r := &s.refusals
 	if err != nil {
-		s.doubt = true
+		r.doubt = true
 		return err
 	}
-	// A process may have ended between a commit and its report.
-	perhaps := refused > 0 || restored || s.doubt
-	s.doubt = false
-	if !perhaps {
+	if refused > 0 || r.doubt {
+		r.look = true
+	}
+	r.doubt = false
+	if restored { // a later one can have settled what this one refused; Start looks
 		return nil
 	}
-	s.look.Store(true)
-	if s.env.OnError == connectors.RowFail {
-		return s.failed(ctx)
-	}
-	return nil
-}
-
-// failed ends the run where on_error is fail and rows were refused. Their checkpoint is
-// applied without them, and the next run goes on behind them.
-func (s *Sink) failed(ctx context.Context) error {
-	var first *connectors.Rejected
-	count, after := 0, int64(0)
-	for {
-		rows, last, err := s.target.Rejected(ctx, after, rejectedAtOnce)
-		if err != nil {
-			return err
-		}
-		if len(rows) == 0 {
-			break
-		}
-		if first == nil {
-			first = &rows[0]
-		}
-		count, after = count+len(rows), last
-	}
-	if first == nil {
-		return nil
-	}
-	return connectors.Permanent(fmt.Errorf("rows refused at the commit: %d, which stay in sluice_rejected; the others are applied, and the next run goes on behind them; the first: %w",
-		count, &connectors.RecordError{Origin: first.Record.Origin, Offset: first.Record.Offset, Step: s.env.Name, Kind: first.Kind, Reason: first.Reason}))
+	return s.askRefused(ctx)
 }
 
 // parts are where the rows of a committable are read: from what the writers still have,

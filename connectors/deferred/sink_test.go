@@ -72,7 +72,7 @@ type run struct {
 	id      connectors.CheckpointID
 }
 
-func start(t *testing.T, sink *Sink, files *connectortest.Files, generation uint64, change func(*connectors.SinkEnv)) *run {
+func start(t *testing.T, sink *Sink, files *connectortest.Files, generation uint64, change func(*connectors.SinkEnv), restored ...connectors.Committable) *run {
 	t.Helper()
 	env := connectors.SinkEnv{
 		Pipeline: "p", Name: "s", Subtasks: 1, Budget: 16 << 20, OnError: connectors.RowDeadLetter,
@@ -84,6 +84,7 @@ func start(t *testing.T, sink *Sink, files *connectortest.Files, generation uint
 	r := &run{t: t, sink: sink, files: files, id: connectors.CheckpointID{Generation: generation}}
 	r.must(sink.Open(t.Context(), env))
 	t.Cleanup(func() { r.stop() })
+	r.commit(restored, true)
 	for i := range env.Subtasks {
 		w, err := sink.Writer(i)
 		r.must(err)
@@ -315,9 +316,7 @@ func TestRefusedRowsAreHandedOverOnceAcrossCrashes(t *testing.T) {
 		r.stop()
 
 		// It became complete and was not committed: they do not.
-		r = start(t, target.sink(), files, 3, nil)
-		r.id.Number = 4
-		r.commit(fourth, true)
+		r = start(t, target.sink(), files, 3, nil, fourth...)
 		if rows := r.tick(); rows != nil {
 			t.Errorf("after the checkpoint was restored %d rows are handed over", len(rows))
 		}
@@ -341,6 +340,107 @@ func TestARefusedRowEndsTheRunOnce(t *testing.T) {
 	n.commit(coms, true)
 	if got := target.read(); len(got) != 2 {
 		t.Errorf("rows %q", got)
+	}
+}
+
+func TestACommitIsDoneOnceItsRefusedRowsAreKnown(t *testing.T) {
+	target := &table{refuses: "x"}
+	r := start(t, target.sink(), &connectortest.Files{}, 1, func(e *connectors.SinkEnv) { e.OnError = connectors.RowSkip })
+	r.must(r.write(0, "a", "x1"))
+	coms := r.prepare()
+	target.unheard = 2
+	for range 2 {
+		if err := r.sink.Committer().Commit(t.Context(), coms[0], false); !errors.Is(err, errReplyLost) {
+			t.Fatalf("error %v", err)
+		}
+		if rows := r.tick(); rows != nil {
+			t.Fatalf("handed over %+v", rows)
+		}
+		r.prepare() // barriers go on
+	}
+	r.commit(coms, false)
+	if rows := r.tick(); len(rows) != 1 {
+		t.Errorf("%d rows are handed over", len(rows))
+	}
+	if got := target.read(); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("rows %q", got)
+	}
+}
+
+func TestARefusedRowEndsTheRunEvenIfRepliesGetLost(t *testing.T) {
+	for _, lost := range []string{"apply", "rejected"} {
+		target := &table{refuses: "x"}
+		r := start(t, target.sink(), &connectortest.Files{}, 1, func(e *connectors.SinkEnv) { e.OnError = connectors.RowFail })
+		r.must(r.write(0, "a", "x1"))
+		coms := r.prepare()
+		if lost == "apply" {
+			target.lost = 1
+		} else {
+			target.unheard = 1
+		}
+		if err := r.sink.Committer().Commit(t.Context(), coms[0], false); !errors.Is(err, errReplyLost) {
+			t.Fatalf("lost %s: error %v", lost, err)
+		}
+		if err := r.sink.Committer().Commit(t.Context(), coms[0], false); !connectors.IsPermanent(err) || !strings.Contains(err.Error(), "in/1@1") {
+			t.Errorf("lost %s: error %v", lost, err)
+		}
+	}
+}
+
+func TestManyRefusedRowsComeInPortions(t *testing.T) {
+	const n = pagesAtOnce*rejectedAtOnce + rejectedAtOnce + 1
+	target := &table{refuses: "x"}
+	r := start(t, target.sink(), &connectortest.Files{}, 1, nil)
+	values := make([]string, connectors.MaxBatch/2)
+	for i := range values {
+		values[i] = "x"
+	}
+	for left := n; left > 0; left -= len(values) {
+		r.must(r.write(0, values[:min(left, len(values))]...))
+	}
+	r.commit(r.prepare(), false)
+	total, most := 0, 0
+	for range 3 {
+		came := 0
+		for rows := r.tick(); rows != nil; rows = r.tick() {
+			came += len(rows)
+			if len(rows) > rejectedAtOnce {
+				t.Errorf("%d rows are handed over at once", len(rows))
+			}
+		}
+		total, most = total+came, max(most, came)
+		r.commit(r.prepare(), false)
+	}
+	if total != n || most > pagesAtOnce*rejectedAtOnce {
+		t.Errorf("%d rows are handed over, %d at most between two checkpoints, want %d", total, most, n)
+	}
+	for i := range target.rejected {
+		if !target.rejected[i].settled {
+			t.Fatalf("row %d is not settled", i)
+		}
+	}
+}
+
+func TestRefusedRowsThatARestoredCheckpointSettlesAreNotHandedOver(t *testing.T) {
+	target, files := &table{refuses: "x"}, &connectortest.Files{}
+	r := start(t, target.sink(), files, 1, nil)
+	r.must(r.write(0, "x1"))
+	r.commit(r.prepare(), false)
+	if rows := r.tick(); len(rows) != 1 {
+		t.Fatalf("%d rows are handed over", len(rows))
+	}
+	r.must(r.write(0, "x2"))
+	second := r.prepare()
+	r.must(r.write(0, "a"))
+	third := r.prepare() // holds the second, which failed
+	r.stop()
+	if len(third) != 2 || third[0].Checkpoint != second[0].Checkpoint {
+		t.Fatalf("committables %+v", third)
+	}
+	// The first of them refuses a row, and settles what was handed over before it.
+	r = start(t, target.sink(), files, 2, nil, third...)
+	if rows := r.tick(); len(rows) != 1 || string(rows[0].Record.Value) != "raw x2" {
+		t.Errorf("handed over %+v", rows)
 	}
 }
 

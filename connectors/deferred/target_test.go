@@ -19,6 +19,7 @@ type table struct {
 	rejected []refusedRow
 	down     error // answers everything while it is set
 	lost     int   // so many replies of Apply get lost after it is done
+	unheard  int   // the same of Rejected
 	refuses  string
 }
 
@@ -126,6 +127,10 @@ func (m *memory) Rejected(_ context.Context, after int64, limit int) (rows []con
 		}
 		r.settled = m.env.OnError == connectors.RowFail
 		rows, last = append(rows, r.Rejected), int64(i+1)
+	}
+	if m.unheard > 0 {
+		m.unheard--
+		return rows, last, errReplyLost
 	}
 	return rows, last, m.down
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
-	"github.com/sluice-etl/sluice/connectors/retry"
 )
 
 // writer is one subtask's way into the sink.
@@ -137,39 +136,21 @@ func (w *writer) seal() error {
 	return err
 }
 
-// rejectedAtOnce is how many refused rows are handed over at one tick.
-const rejectedAtOnce = 500
-
-// Tick hands over rows that commits have refused. One writer of the sink asks for them,
-// after commits that tell of some; while the target does not answer it waits, as commits
-// do: what is refused must not be passed over at the end of the input.
-func (w *writer) Tick(ctx context.Context, _ time.Time) error {
+// Tick hands over rows that commits have refused, by one writer of the sink. It asks the
+// target for nothing.
+func (w *writer) Tick(_ context.Context, _ time.Time) error {
 	if err := w.broken(); err != nil {
 		return err
 	}
-	s := w.sink
-	if w.subtask != 0 || !s.look.Load() {
+	if w.subtask != 0 {
 		return nil
 	}
-	s.look.Store(false) // a commit that ends meanwhile sets it again
-	var rows []connectors.Rejected
-	var last int64
-	s.env.Failpoint(s.kind + ".rejected.before")
-	err := retry.Policy{Log: s.env.Log, What: "read refused rows"}.Do(ctx, func(ctx context.Context) (err error) {
-		rows, last, err = s.target.Rejected(ctx, w.handed, rejectedAtOnce)
-		return err
-	})
-	s.env.Failpoint(s.kind + ".rejected.after")
-	if err != nil {
-		s.look.Store(true)
-		return err
-	}
-	if len(rows) == 0 {
+	p := w.sink.nextRefused()
+	if len(p.rows) == 0 {
 		return nil
 	}
-	s.look.Store(true) // there may be more
-	w.handed = max(w.handed, last)
-	return &connectors.RejectedError{Rows: rows}
+	w.handed = p.last
+	return &connectors.RejectedError{Rows: p.rows}
 }
 
 // Barrier ends what belongs to the checkpoint.
