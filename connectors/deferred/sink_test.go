@@ -426,21 +426,19 @@ func TestRefusedRowsThatARestoredCheckpointSettlesAreNotHandedOver(t *testing.T)
 	r := start(t, target.sink(), files, 1, nil)
 	r.must(r.write(0, "x1"))
 	r.commit(r.prepare(), false)
+	r.must(r.write(0, "a"))
+	r.prepare() // fails
 	if rows := r.tick(); len(rows) != 1 {
 		t.Fatalf("%d rows are handed over", len(rows))
 	}
-	r.must(r.write(0, "x2"))
-	second := r.prepare()
-	r.must(r.write(0, "a"))
-	third := r.prepare() // holds the second, which failed
+	third := r.prepare() // holds the rows of the second, and the note
 	r.stop()
-	if len(third) != 2 || third[0].Checkpoint != second[0].Checkpoint {
+	if len(third) != 2 {
 		t.Fatalf("committables %+v", third)
 	}
-	// The first of them refuses a row, and settles what was handed over before it.
 	r = start(t, target.sink(), files, 2, nil, third...)
-	if rows := r.tick(); len(rows) != 1 || string(rows[0].Record.Value) != "raw x2" {
-		t.Errorf("handed over %+v", rows)
+	if rows := r.tick(); rows != nil {
+		t.Errorf("handed over again: %+v", rows)
 	}
 }
 
