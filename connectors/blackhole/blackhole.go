@@ -16,6 +16,7 @@ type Config struct{}
 func init() {
 	connectors.RegisterSink(connectors.SinkSpec{
 		Name:           "blackhole",
+		Example:        "blackhole: {}\n",
 		Doc:            "Counts records and drops them: for trying a pipeline and for measuring it.",
 		NewConfig:      func() any { return new(Config) },
 		New:            func(any) (connectors.Sink, error) { return new(Sink), nil },

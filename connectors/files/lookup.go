@@ -96,6 +96,7 @@ func (c *LookupConfig) comma() rune {
 func init() {
 	connectors.RegisterLookup(connectors.LookupSpec{
 		Name:        "file",
+		Example:     "file: {path: users.csv, format: csv}\n",
 		Doc:         "Finds rows in a file that is held in memory and read again when it changes.",
 		NewConfig:   newLookupConfig,
 		Concurrency: 1,

@@ -50,8 +50,9 @@ func (c *Config) Validate() error {
 
 func init() {
 	connectors.RegisterSource(connectors.SourceSpec{
-		Name: "generate",
-		Doc:  "Makes up records at a given rate, the same ones each time: for demos and for load.",
+		Name:    "generate",
+		Example: "generate:\n  rate: 10\n",
+		Doc:     "Makes up records at a given rate, the same ones each time: for demos and for load.",
 		NewConfig: func() any {
 			return &Config{Kind: "sequence", Partitions: 1, StartTime: "2026-01-01T00:00:00Z"}
 		},

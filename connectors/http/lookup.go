@@ -22,6 +22,7 @@ import (
 func init() {
 	connectors.RegisterLookup(connectors.LookupSpec{
 		Name:        "http",
+		Example:     "http: {url: \"https://api.example.org/users/{id}\"}\n",
 		Doc:         "Asks a service for the row of each key, with one call a key, and takes the JSON object that it answers with. Status 404 and 410, an empty answer and null say that there is none.",
 		NewConfig:   newLookupConfig,
 		Concurrency: 32,

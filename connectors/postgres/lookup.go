@@ -18,6 +18,7 @@ import (
 func init() {
 	connectors.RegisterLookup(connectors.LookupSpec{
 		Name:        "postgres",
+		Example:     "postgres: {url: \"postgres://localhost/shop\", table: users}\n",
 		Doc:         "Finds rows in a PostgreSQL table, or by a query, many keys in one call. Sessions are read-only.",
 		NewConfig:   newLookupConfig,
 		Concurrency: 4,

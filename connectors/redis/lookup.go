@@ -21,6 +21,7 @@ func init() {
 	redis.SetLogger(silent{})
 	connectors.RegisterLookup(connectors.LookupSpec{
 		Name:        "redis",
+		Example:     "redis: {addresses: [localhost:6379], key: \"user:{id}\"}\n",
 		Doc:         "Finds rows in Redis, alone, as a cluster or behind Sentinel, many keys in one round trip.",
 		NewConfig:   newLookupConfig,
 		Concurrency: 4,

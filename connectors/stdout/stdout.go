@@ -21,6 +21,7 @@ type Config struct {
 func init() {
 	connectors.RegisterSink(connectors.SinkSpec{
 		Name:           "stdout",
+		Example:        "stdout: {}\n",
 		Doc:            "Prints each record as one line of JSON on standard output.",
 		NewConfig:      func() any { return new(Config) },
 		New:            func(any) (connectors.Sink, error) { return New(os.Stdout), nil },
