@@ -86,7 +86,7 @@ func anotherJob(ctx context.Context, w *world) error {
 		if p, err = w.start(ctx, last, 2); err != nil {
 			return fmt.Errorf("start a new job: %w", err)
 		}
-		if last, err = p.checkpoint(ctx, false); err != nil {
+		if _, err := p.checkpoint(ctx, false); err != nil {
 			return err
 		}
 		if err := p.feed(ctx, 10, whole); err != nil {

@@ -531,3 +531,19 @@ func TestRealServerCrashesAtEachStep(t *testing.T) {
 		})
 	}
 }
+
+// A refused row larger than what one statement may be in text is kept all the same.
+func TestRealServerKeepsALargeRefusedRow(t *testing.T) {
+	w := newWorld(t)
+	w.run("CREATE TABLE @.rows (id int PRIMARY KEY, body longtext) ENGINE = InnoDB")
+	r := deferredtest.Start(t, mustSink(t, w.config(nil)), &connectortest.Files{}, 1, nil)
+	body := strings.Repeat("é", 4<<20)
+	r.Values(`{"id": 1, "body": "a"}`, `{"id": 1, "body": "`+body+`"}`)
+	r.Checkpoint()
+	rows := r.Tick()
+	if len(rows) != 1 || !bytes.Contains(rows[0].Record.Value, []byte(body)) {
+		t.Errorf("%d rows are handed over", len(rows))
+	}
+	w.want("SELECT COUNT(*) FROM @.sluice_rejected WHERE LENGTH(`row`) <= 65536", "1")
+	r.Stop()
+}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -230,8 +231,23 @@ func (t *target) reject(ctx context.Context, tx *sql.Tx, id connectors.Checkpoin
 		}
 		headers = new(string(text))
 	}
-	_, err = tx.ExecContext(ctx, "INSERT INTO "+t.rejected+" (pipeline, sink, generation, number, topic, `partition`, `offset`, `key`, value, headers, time, `row`, kind, reason)"+ //nolint:gosec // the name is quoted
-		" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-		t.env.Pipeline, t.env.Name, id.Generation, id.Number, topic, partition, offset, rec.Key, rec.Value, headers, rec.Time, string(row), kind, reason)
+	// A statement of its own sends long values apart, so that no row is too large to be
+	// kept among the refused ones for the server's max_allowed_packet.
+	insert, err := tx.PrepareContext(ctx, "INSERT INTO "+t.rejected+" (pipeline, sink, generation, number, topic, `partition`, `offset`, `key`, value, headers, time, `row`, kind, reason)"+ //nolint:gosec // the name is quoted
+		" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)")
+	if err != nil {
+		return err
+	}
+	defer func() { _ = insert.Close() }()
+	_, err = insert.ExecContext(ctx,
+		t.env.Pipeline, t.env.Name, id.Generation, id.Number, topic, partition, offset, rec.Key, rec.Value, headers, rec.Time, shownRow(row), kind, reason)
 	return err
+}
+
+// maxShownRow is how much of a refused row is kept as text, for a person to read.
+const maxShownRow = 64 << 10
+
+// shownRow is the beginning of a refused row.
+func shownRow(row []byte) string {
+	return strings.ToValidUTF8(string(row[:min(len(row), maxShownRow)]), "")
 }

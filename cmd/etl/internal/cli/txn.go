@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -258,7 +259,7 @@ func (r *txnReport) write(w *tabwriter.Writer, now time.Time) {
 		}
 		from, age, ends, proven := "none", "-", "-", "no"
 		if t.Referenced {
-			from = fmt.Sprint(t.Checkpoint)
+			from = strconv.FormatUint(t.Checkpoint, 10)
 		}
 		if !t.Begun.IsZero() {
 			age = short(now.Sub(t.Begun))

@@ -116,7 +116,7 @@ func committed(t *testing.T, topic string) (out []*kgo.Record) {
 func once(t *testing.T, topic string, want int) {
 	t.Helper()
 	seen := map[string]int{}
-	twice := 0
+	var twice int
 	for deadline := time.Now().Add(patience); ; {
 		clear(seen)
 		twice = 0
