@@ -64,21 +64,26 @@ func pause(ctx context.Context, tries int) error {
 
 func (l *life) advance(ctx context.Context) error {
 	if l.p == nil {
+		// What a step that crashes leaves running must not touch what comes after it.
+		var started *process
+		last, crash := l.last, l.crash
 		err := l.guard(ctx, func() (err error) {
-			l.p, err = l.world.startWith(ctx, l.last, 2, l.crash)
+			started, err = l.world.startWith(ctx, last, 2, crash)
 			return err
 		})
 		if err != nil {
 			return err
 		}
+		l.p = started
 	}
+	p := l.p
 	for l.step < len(lifeSteps) {
 		s := lifeSteps[l.step]
-		if err := l.guard(ctx, func() error { return l.p.feed(ctx, s.records, whole) }); err != nil {
+		if err := l.guard(ctx, func() error { return p.feed(ctx, s.records, whole) }); err != nil {
 			return err
 		}
 		var done *snapshot
-		err := l.guard(ctx, func() (err error) { done, err = l.p.prepare(ctx, s.roll); return err })
+		err := l.guard(ctx, func() (err error) { done, err = p.prepare(ctx, s.roll); return err })
 		if err != nil {
 			return err
 		}
@@ -98,8 +103,9 @@ func (l *life) advance(ctx context.Context) error {
 // commit tries again as the engine does, for a while.
 func (l *life) commit(ctx context.Context, s *snapshot) error {
 	var err error
+	p := l.p
 	for i := range 20 {
-		if err = l.guard(ctx, func() error { return l.p.commit(ctx, s) }); err == nil || errors.Is(err, errCrash) {
+		if err = l.guard(ctx, func() error { return p.commit(ctx, s) }); err == nil || errors.Is(err, errCrash) {
 			return err
 		}
 		if pauseErr := pause(ctx, i+1); pauseErr != nil {

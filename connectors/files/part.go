@@ -22,6 +22,7 @@ type part struct {
 
 	back     backing // nil until bytes leave the buffer
 	restored *joined // the first bytes, of a part that is gone on with; nil for others
+	foreign  bool    // restored is of files that are not the job's own
 
 	size    int64 // bytes in back
 	raw     int64 // bytes of rows, before they were packed
@@ -102,9 +103,10 @@ func (p *part) stage(ctx context.Context, failpoint func(string)) {
 }
 
 // adopt makes the segments of a restored checkpoint the part's first bytes. Where they
-// are not the job's own, its checkpoints hold those bytes in segments of their own.
+// are not the job's own, the next checkpoint fetches the bytes and holds them in a segment
+// of its own: from then on nothing needs the other's.
 func (p *part) adopt(j *joined, own bool) {
-	p.restored = j
+	p.restored, p.foreign = j, !own
 	for _, f := range j.segments {
 		if own {
 			p.segments = append(p.segments, segment{from: p.size, to: p.size + f.Size, file: f})
@@ -150,10 +152,9 @@ func (p *part) save(ctx context.Context, files connectors.CheckpointFiles, at sn
 
 func (s segment) size() int64 { return s.to - s.from }
 
-// copy writes bytes of the part into a file of the checkpoint. Back is nil where it has
-// only restored ones yet.
+// copy writes bytes of the part into a file of the checkpoint.
 func (p *part) copy(ctx context.Context, files connectors.CheckpointFiles, back backing, from, to int64) (connectors.StateFile, error) {
-	if back != nil && p.restored != nil && from < p.restored.size() {
+	if p.restored != nil && from < p.restored.size() {
 		if err := back.fetch(ctx); err != nil {
 			return connectors.StateFile{}, err
 		}
@@ -162,14 +163,9 @@ func (p *part) copy(ctx context.Context, files connectors.CheckpointFiles, back 
 	if err != nil {
 		return connectors.StateFile{}, err
 	}
-	if back == nil {
-		err = p.restored.copyTo(ctx, w)
-	} else {
-		var n int64
-		n, err = io.CopyBuffer(onlyWriter{w}, io.NewSectionReader(back, from, to-from), make([]byte, min(bufferSize, to-from)))
-		if err == nil && n != to-from {
-			err = io.ErrUnexpectedEOF
-		}
+	n, err := io.CopyBuffer(onlyWriter{w}, io.NewSectionReader(back, from, to-from), make([]byte, min(bufferSize, to-from)))
+	if err == nil && n != to-from {
+		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		w.Abort()

@@ -61,6 +61,13 @@ func (w *writer) cut(b connectors.Barrier) (connectors.Prepare, error) {
 		if p.size == 0 {
 			continue // each row was refused
 		}
+		if p.foreign && p.back == nil {
+			back, err := w.sink.newBacking(w.life, p)
+			if err != nil {
+				return nil, w.fail(err)
+			}
+			p.back = back
+		}
 		if p.back != nil {
 			p.readers = append(slices.DeleteFunc(p.readers, closed), through)
 		}

@@ -62,7 +62,10 @@ func (b *bench) checkpointAt(roll bool, watermark int64) connectors.Prepared {
 }
 
 // restart ends the process and goes on from a checkpoint in another one.
-func (b *bench) restart(from connectors.Prepared) {
+func (b *bench) restart(from connectors.Prepared) { b.restartAs(true, from) }
+
+// restartAs is a restart as the same job, or as a new one.
+func (b *bench) restartAs(own bool, from connectors.Prepared) {
 	b.t.Helper()
 	old := b.sink
 	if err := b.writer.Close(); err != nil {
@@ -79,7 +82,7 @@ func (b *bench) restart(from connectors.Prepared) {
 	if err := s.Committer().Revoke(b.t.Context(), nil); err != nil {
 		b.t.Fatal(err)
 	}
-	if err := s.Start(b.t.Context(), connectors.Restored{Subtasks: []connectors.Prepared{from}, Files: &b.files}); err != nil {
+	if err := s.Start(b.t.Context(), connectors.Restored{Subtasks: []connectors.Prepared{from}, Files: &b.files, Own: own}); err != nil {
 		b.t.Fatal(err)
 	}
 	b.sink = s
@@ -152,6 +155,12 @@ func shortCheckpoints(t *testing.T, f connectors.FormatConfig) {
 }
 
 func TestAPartitionsFileEndsWhenTheWatermarkPassesIt(t *testing.T) {
+	for name, own := range map[string]bool{"the same job": true, "a new job, before the files of the old are removed": false} {
+		t.Run(name, func(t *testing.T) { endsByWatermark(t, own) })
+	}
+}
+
+func endsByWatermark(t *testing.T, own bool) {
 	b := newBench(t, mem.New(), byHour)
 	at := time.Date(2026, 1, 31, 10, 59, 0, 0, time.UTC)
 	write := func(at time.Time, v string) {
@@ -169,7 +178,7 @@ func TestAPartitionsFileEndsWhenTheWatermarkPassesIt(t *testing.T) {
 	if got := b.visible(); len(got) != 1 || !strings.HasPrefix(got[0], "hour=10/p-s-g5-") {
 		t.Errorf("files %q", got)
 	}
-	b.restart(p)
+	b.restartAs(own, p)
 	b.checkpointAt(false, at.Add(time.Hour).UnixMilli())
 	if b.checkpointAt(false, math.MaxInt64); len(b.visible()) != 2 {
 		t.Errorf("files %q at the end", b.visible())
