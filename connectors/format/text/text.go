@@ -41,7 +41,7 @@ func register(s format.Spec, binary bool) {
 	s.NewConfig = func() any { return &config{Field: "value", binary: binary} }
 	s.Input = func(c any) (format.Input, error) { return &codec{config: c.(*config)}, nil }
 	s.Output = func(c any) (format.Output, error) {
-		out := &codec{config: c.(*config)}
+		out := &codec{config: c.(*config), failed: map[int]error{}}
 		var err error
 		out.reader, err = columns.NewReader([]connectors.Column{{Name: out.Field}})
 		return out, err
@@ -60,6 +60,7 @@ func register(s format.Spec, binary bool) {
 type codec struct {
 	*config
 	reader *columns.Reader
+	failed map[int]error
 }
 
 // Start implements format.Input and format.Output.
@@ -83,15 +84,14 @@ func (c *codec) JSON(_ context.Context, dst []byte, r *connectors.Record) ([]byt
 
 // Encode implements format.Output.
 func (c *codec) Encode(_ context.Context, rows *connectors.Rows, fail func(i int, err error)) error {
-	var broken error
-	failed := -1
-	c.reader.Read(rows.Values, func(i int, err *format.SyntaxError) { failed, broken = i, err })
+	clear(c.failed)
+	c.reader.Read(rows.Values, func(i int, err *format.SyntaxError) { c.failed[i] = err })
 	for i, value := range rows.Values {
 		if value == nil {
 			continue
 		}
-		err := broken
-		if failed != i {
+		err := c.failed[i]
+		if err == nil {
 			rows.Values[i], err = c.value(rows.Batch, c.reader.Value(i, 0))
 		}
 		if err != nil {
