@@ -76,6 +76,9 @@ func (o *output) row(dst []byte, i int) ([]byte, error) {
 		}
 		v := o.reader.Value(i, j)
 		if v.IsNull() {
+			if !c.Type.Nullable {
+				return dst, fmt.Errorf("field %s is null: declare it with a ? if it may be", c.Name)
+			}
 			dst = append(dst, o.Null...)
 			continue
 		}

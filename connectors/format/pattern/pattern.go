@@ -240,7 +240,7 @@ func (p *pairs) row(dst, value []byte) ([]byte, error) {
 		if v.IsNull() {
 			return true
 		}
-		if key == "" || strings.Contains(key, p.Pairs) || strings.Contains(key, p.Separator) || key[0] == '"' {
+		if key == "" || strings.Contains(key, p.Pairs) || strings.Index(key+p.Separator, p.Separator) < len(key) || strings.HasPrefix(key+p.Separator, p.Pairs) || key[0] == '"' {
 			err = fmt.Errorf("the name of field %q has no form here: rename it", key)
 			return false
 		}
@@ -260,7 +260,7 @@ func (p *pairs) row(dst, value []byte) ([]byte, error) {
 }
 
 func (p *pairs) quoted(dst []byte, text string) []byte {
-	if text != "" && !strings.ContainsAny(text, "\"\\") && !strings.Contains(text, p.Pairs) {
+	if text != "" && !strings.ContainsAny(text, "\"\\") && strings.Index(text+p.Pairs, p.Pairs) == len(text) {
 		return append(dst, text...)
 	}
 	dst = append(dst, '"')
