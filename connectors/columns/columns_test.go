@@ -1,6 +1,7 @@
 package columns
 
 import (
+	"math"
 	"testing"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -57,6 +58,24 @@ func TestDecimalsLoseNoDigit(t *testing.T) {
 		}
 		if err != nil || d.Text('f') != want {
 			t.Errorf("%s: %v, %v, want %s", text, d, err, want)
+		}
+	}
+}
+
+func TestEpochMillisecondsAreTimesAsTheyAreReadBack(t *testing.T) {
+	for typ, want := range map[string]string{"timestamp": "2026-01-31T23:59:59.5Z", "timestamp_local": "2026-01-31T23:59:59.5", "date": "2026-01-31"} {
+		parsed, err := ParseType(typ)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := TextOf(nil, parsed, connectors.IntValue(1769903999500))
+		if err != nil || string(got) != want {
+			t.Errorf("%s: %q, %v, want %q", typ, got, err, want)
+		}
+		for _, v := range []connectors.Value{connectors.IntValue(math.MaxInt64), connectors.BoolValue(true)} {
+			if got, err := TextOf(nil, parsed, v); err == nil {
+				t.Errorf("%s: %q", typ, got)
+			}
 		}
 	}
 }

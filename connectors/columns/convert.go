@@ -162,7 +162,7 @@ func Time(v connectors.Value) (time.Time, error) {
 	case connectors.Timestamp:
 		return v.Time(), nil
 	case connectors.Int:
-		return time.UnixMilli(v.Int()).UTC(), nil
+		return epoch(v.Int())
 	case connectors.String:
 		if t, err := time.Parse(time.RFC3339Nano, v.Text()); err == nil {
 			return t, nil
@@ -170,6 +170,16 @@ func Time(v connectors.Value) (time.Time, error) {
 		return time.Time{}, errors.New("a point in time like 2026-01-31T23:59:59Z is wanted (a time without a zone belongs into a column without one)")
 	}
 	return time.Time{}, wrong("a point in time", v)
+}
+
+// epoch is a time by its milliseconds. Beyond the years that have a text, columns of
+// microseconds would wrap around.
+func epoch(ms int64) (time.Time, error) {
+	t := time.UnixMilli(ms).UTC()
+	if y := t.Year(); y < 0 || y > 9999 {
+		return time.Time{}, errors.New("the time is outside of the years 0 to 9999: epoch milliseconds are wanted")
+	}
+	return t, nil
 }
 
 // LocalTime reads a date and time without a zone, as a time in UTC. Of a point in time it
@@ -193,7 +203,7 @@ func LocalTime(v connectors.Value) (time.Time, error) {
 		}
 		return time.Time{}, errors.New("a date and time like 2026-01-31T23:59:59 is wanted")
 	case connectors.Int:
-		return time.UnixMilli(v.Int()).UTC(), nil
+		return epoch(v.Int())
 	}
 	return time.Time{}, wrong("a date and time", v)
 }

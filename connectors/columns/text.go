@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 	"unicode/utf8"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -132,11 +133,23 @@ func TextOf(dst []byte, t connectors.Type, v connectors.Value) ([]byte, error) {
 		}
 		return base64.StdEncoding.AppendEncode(dst, raw), nil
 	case connectors.Sequence, connectors.Struct, connectors.Dictionary, connectors.Dynamic, connectors.Document:
+	case connectors.Instant:
+		at, err := Time(v)
+		if err != nil {
+			return dst, err
+		}
+		if v.Kind() == connectors.Int {
+			return at.AppendFormat(dst, time.RFC3339Nano), nil
+		}
+	case connectors.Local:
+		at, err := LocalTime(v)
+		return at.AppendFormat(dst, "2006-01-02T15:04:05.999999999"), err
+	case connectors.Date:
+		at, err := Day(v)
+		return at.AppendFormat(dst, time.DateOnly), err
 	default:
-		if v.Kind() == connectors.String {
-			if err := checkText(t, v); err != nil {
-				return dst, err
-			}
+		if err := checkText(t, v); err != nil {
+			return dst, err
 		}
 	}
 	return anyText(dst, t.Base == connectors.Document, v)
