@@ -33,7 +33,9 @@ func (w *writer) Barrier(_ context.Context, b connectors.Barrier) (connectors.Pr
 			if err := w.seal(p); err != nil {
 				return nil, w.fail(err)
 			}
-			w.waiting = append(w.waiting, p)
+			if p.size > 0 {
+				w.waiting = append(w.waiting, p)
+			}
 		}
 	}
 	for _, p := range w.waiting {
@@ -42,6 +44,11 @@ func (w *writer) Barrier(_ context.Context, b connectors.Barrier) (connectors.Pr
 	w.waiting = w.waiting[:0]
 	w.number = b.ID.Number + 1
 	w.mu.Lock()
+	if len(w.rolled) == 0 && w.sink.notes() {
+		// The files of others that belong to the checkpoint may be published with a later one,
+		// and are listed when all writers have spoken.
+		w.pending = append(w.pending, pending{nil, b.ID})
+	}
 	for _, p := range w.rolled {
 		w.pending = append(w.pending, pending{p, b.ID})
 	}
@@ -146,6 +153,10 @@ func (w *writer) committables(ctx context.Context, b connectors.Barrier, parts [
 		records, counted := int64(0), true
 		for len(parts) > 0 && parts[0].id == of {
 			p := parts[0].part
+			parts = parts[1:]
+			if p == nil {
+				continue
+			}
 			select {
 			case <-p.done:
 			case <-ctx.Done():
@@ -157,7 +168,6 @@ func (w *writer) committables(ctx context.Context, b connectors.Barrier, parts [
 			data.Files = append(data.Files, publishedFile{Staged: p.staged, Records: p.records})
 			counted = counted && p.records > 0 // of one begun by an earlier version nobody knows
 			records += p.records
-			parts = parts[1:]
 		}
 		if !counted {
 			records = 0

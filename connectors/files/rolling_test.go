@@ -293,3 +293,58 @@ func TestAManifestListsWhatACheckpointPublished(t *testing.T) {
 		t.Errorf("there is no success file at the end: %q", b.visible())
 	}
 }
+
+// A stop may come while each row of the newest file was refused.
+func TestAFileOfWhichEachRowWasRefusedIsNone(t *testing.T) {
+	b := newBench(t, mem.New(), func(c *SinkConfig) { c.Format = connectors.FormatConfig{Name: formatRaw} })
+	for range 2 {
+		var refused *connectors.RowsError
+		if err := b.writer.Write(t.Context(), rowsOf([]byte("two\nlines"))); !errors.As(err, &refused) {
+			t.Fatal(err)
+		}
+		if p := b.checkpointAt(true, 0); len(p.Committables) != 1 || !p.Committables[0].Empty {
+			t.Errorf("committables %v", p.Committables)
+		}
+	}
+	if got := b.visible(); len(got) != 0 {
+		t.Errorf("files %q", got)
+	}
+}
+
+// A checkpoint failed; its files are published with the next one.
+func TestAManifestIsWrittenOfAFailedCheckpointsFilesToo(t *testing.T) {
+	b := newBench(t, mem.New(), func(c *SinkConfig) { c.Manifest = true })
+	b.sink.env.Subtasks = 2
+	other, err := b.sink.Writer(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.writer.Write(t.Context(), rowsOf([]byte("1"))); err != nil {
+		t.Fatal(err)
+	}
+	for n := uint64(1); n <= 2; n++ {
+		id := connectors.CheckpointID{Generation: 5, Number: n}
+		for _, w := range []connectors.Writer{b.writer, other} {
+			prepare, err := w.Barrier(t.Context(), connectors.Barrier{ID: id, Roll: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, err := prepare(t.Context(), &b.files)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, c := range p.Committables {
+				if n == 1 {
+					break // it fails
+				}
+				if err := b.sink.Committer().Commit(t.Context(), c, false); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+	b.sink.Committer().Done(connectors.CheckpointID{Generation: 5, Number: 2})
+	if got := b.visible(); len(got) != 2 || got[0] != "_manifests/p-s-g5-1.json" {
+		t.Errorf("files %q", got)
+	}
+}

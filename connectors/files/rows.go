@@ -13,6 +13,8 @@ import (
 	"github.com/sluice-etl/sluice/connectors/files/parquet"
 )
 
+var errTooLong = errors.New("the record is longer than max_line")
+
 // rowFile reads the rows of a file that is no file of lines, as JSON.
 type rowFile interface {
 	// Next adds the next row to dst; io.EOF says that there is none.
@@ -52,7 +54,7 @@ func (in *input) rowsOf(s *Source) (rowFile, error) {
 	from := in.split.Offset
 	switch {
 	case s.layout.avro != nil:
-		r, err := avrofile.Open(in.file)
+		r, err := avrofile.Open(in.file, int(s.config.MaxLine))
 		if err != nil {
 			return nil, in.unreadable(err)
 		}
@@ -97,7 +99,7 @@ func (in *input) unreadable(err error) error {
 	switch {
 	case in.zipped():
 		return in.broken(0, err)
-	case errors.Is(err, csvfile.ErrTooLong):
+	case errors.Is(err, csvfile.ErrTooLong), errors.Is(err, avrofile.ErrTooLong), errors.Is(err, errTooLong):
 		return connectors.Permanent(fmt.Errorf("read file %s: %w: raise it, or mend the file", in.split.ID, err))
 	case in.file.err != nil:
 		return fmt.Errorf("read file %s: %w", in.split.ID, in.file.err)
@@ -129,6 +131,10 @@ func (r *reader) records(ctx context.Context, at int) (*connectors.Batch, error)
 	for len(b.Records) < connectors.MaxBatch && len(buf) < blockSize/2 {
 		from := len(buf)
 		if buf, err = c.in.rows.Next(buf); err != nil {
+			break
+		}
+		if int64(len(buf)-from) > int64(r.source.config.MaxLine) {
+			buf, err = buf[:from], fmt.Errorf("%w, at row %d", errTooLong, c.in.rows.Pos())
 			break
 		}
 		b.Records = append(b.Records, connectors.Record{Value: buf[from:len(buf):len(buf)], Origin: &c.origin, Offset: c.pos, Time: c.time})

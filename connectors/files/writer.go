@@ -61,7 +61,7 @@ type writer struct {
 
 // pending is a complete file whose commit is not proven.
 type pending struct {
-	part *part
+	part *part // nil where the checkpoint has no file, and that is told
 	id   connectors.CheckpointID
 }
 
@@ -314,7 +314,7 @@ func (w *writer) flush(p *part) error {
 	return err
 }
 
-// seal completes a file in the making.
+// seal completes a file in the making. One of which each row was refused is none.
 func (w *writer) seal(p *part) error {
 	if err := w.flush(p); err != nil {
 		return err
@@ -327,14 +327,16 @@ func (w *writer) seal(p *part) error {
 	if w.single == p {
 		w.single = nil
 	}
-	w.rolled = append(w.rolled, p)
+	if p.size > 0 {
+		w.rolled = append(w.rolled, p)
+	}
 	return nil
 }
 
 // roll completes a file between two barriers and begins to stage it, waiting
 // where too many are being staged already.
 func (w *writer) roll(ctx context.Context, p *part) error {
-	if err := w.seal(p); err != nil {
+	if err := w.seal(p); err != nil || p.size == 0 {
 		return err
 	}
 	select {

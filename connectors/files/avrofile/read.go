@@ -25,6 +25,10 @@ const (
 	maxEmptyRows = 1 << 20
 )
 
+// ErrTooLong is reported of a row that is longer than allowed: a few bytes can stand for
+// any number of empty values.
+var ErrTooLong = errors.New("the record is longer than max_line")
+
 // ErrDamaged is reported of files that are no Avro files, or not whole.
 var ErrDamaged = errors.New("the Avro file is damaged")
 
@@ -39,11 +43,13 @@ type Reader struct {
 	cur   typed.Cursor
 	left  int64 // rows of the block
 	skip  int64
+	limit int // of a row's JSON
+	begin int // of the row in dst
 }
 
-// Open reads the head of a file.
-func Open(r io.Reader) (*Reader, error) {
-	out := &Reader{in: bufio.NewReaderSize(r, 256<<10), named: map[string]*avro.SchemaNode{}}
+// Open reads the head of a file. Rows may be limit bytes long.
+func Open(r io.Reader, limit int) (*Reader, error) {
+	out := &Reader{in: bufio.NewReaderSize(r, 256<<10), named: map[string]*avro.SchemaNode{}, limit: limit}
 	var m [4]byte
 	if _, err := io.ReadFull(out.in, m[:]); err != nil || string(m[:]) != string(magic) {
 		return nil, out.broken("it does not begin as one", err)
@@ -140,7 +146,11 @@ func (r *Reader) Next(dst []byte) ([]byte, error) {
 			}
 		}
 		r.left--
+		r.begin = len(dst)
 		out := r.value(dst, r.root, 0)
+		if errors.Is(r.cur.Err, ErrTooLong) {
+			return dst, r.cur.Err
+		}
 		if r.cur.Err != nil {
 			return dst, fmt.Errorf("%w: %w", ErrDamaged, r.cur.Err)
 		}
@@ -217,6 +227,9 @@ func (r *Reader) Close() error {
 func (r *Reader) value(dst []byte, n *avro.SchemaNode, depth int) []byte {
 	if depth > maxDepth {
 		r.cur.B, r.cur.Err = nil, typed.ErrCut
+	}
+	if r.cur.Err == nil && len(dst)-r.begin > r.limit {
+		r.cur.B, r.cur.Err = nil, ErrTooLong
 	}
 	if r.cur.Err != nil {
 		return dst
@@ -331,7 +344,7 @@ func appendInt(dst []byte, logical string, v int64) []byte {
 
 func appendBytes(dst []byte, n *avro.SchemaNode, b []byte) []byte {
 	switch {
-	case n.LogicalType == "decimal":
+	case n.LogicalType == "decimal" && n.Scale >= 0 && n.Scale <= typed.MaxScale:
 		return typed.AppendDecimal(dst, b, n.Scale)
 	case n.LogicalType == "uuid" && len(b) == 16:
 		return typed.AppendUUID(dst, b)

@@ -2,6 +2,7 @@ package avrofile
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"io"
 	"slices"
@@ -44,7 +45,7 @@ func file(t testing.TB, compression string, rows ...string) []byte {
 }
 
 func read(data []byte, skip int64) (rows []string, err error) {
-	r, err := Open(bytes.NewReader(data))
+	r, err := Open(bytes.NewReader(data), 1<<20)
 	if err != nil {
 		return nil, err
 	}
@@ -116,4 +117,21 @@ func FuzzOpen(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(_ *testing.T, data []byte) { _, _ = read(data, 0) })
+}
+
+// A list of nulls takes no bytes but its count.
+func TestFewBytesDoNotBecomeALongRow(t *testing.T) {
+	head, mark := Head(`{"type":"record","name":"r","fields":[{"name":"f","type":{"type":"array","items":"null"}}]}`, "none", "")
+	row := append(bytes.Repeat(binary.AppendVarint(nil, 1<<20), 100), 0)
+	block, err := NewPacker("none", mark).Pack(nil, row, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(bytes.NewReader(append(head, block...)), 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if out, err := r.Next(nil); !errors.Is(err, ErrTooLong) || cap(out) > 4<<20 {
+		t.Errorf("%d bytes, %v", len(out), err)
+	}
 }

@@ -3,13 +3,12 @@ package csvfile
 import (
 	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 
 	"github.com/sluice-etl/sluice/connectors"
-	"github.com/sluice-etl/sluice/connectors/files/typed"
+	"github.com/sluice-etl/sluice/connectors/columns"
 	"github.com/sluice-etl/sluice/connectors/format"
 )
 
@@ -194,25 +193,20 @@ func (r *Reader) object(dst []byte) ([]byte, bool) {
 			continue
 		}
 		var ok bool
-		if dst, ok = appendTyped(dst, text, r.types[i].Base); !ok {
+		if dst, ok = appendTyped(dst, text, r.types[i]); !ok {
 			return dst, false
 		}
 	}
 	return append(dst, '}'), true
 }
 
-func appendTyped(dst, text []byte, base connectors.Base) ([]byte, bool) {
-	switch base {
-	case connectors.Boolean:
-		return append(dst, text...), string(text) == "true" || string(text) == "false"
-	case connectors.Integer, connectors.Exact, connectors.Real:
-		if _, ok := format.Number(string(text)); ok {
-			return append(dst, text...), true
-		}
-		return typed.AppendText(dst, text), base == connectors.Real && (string(text) == "NaN" || string(text) == "Infinity" || string(text) == "-Infinity")
-	case connectors.Sequence, connectors.Struct, connectors.Dictionary, connectors.Document, connectors.Dynamic:
-		return append(dst, text...), json.Valid(text)
+// appendTyped adds a field as its column has it; lists and maps stand in it as JSON.
+func appendTyped(dst, text []byte, t connectors.Type) ([]byte, bool) {
+	switch t.Base {
+	case connectors.Sequence, connectors.Struct, connectors.Dictionary, connectors.Dynamic:
+		t = connectors.Type{Base: connectors.Document}
 	default:
-		return typed.AppendText(dst, text), true
 	}
+	out, err := columns.AppendText(dst, t, text)
+	return out, err == nil
 }

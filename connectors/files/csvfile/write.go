@@ -86,29 +86,27 @@ func (e *Encoder) Append(dst []byte, i int) ([]byte, error) {
 			out = append(out, e.opts.Delimiter...)
 		}
 		v := e.reader.Value(i, c)
-		switch {
-		case v.IsNull():
+		if v.IsNull() {
 			out = append(out, e.opts.Null...)
 			if len(e.cols) == 1 && e.opts.Null == "" {
 				return dst, fmt.Errorf("column %s: null would be an empty line, which readers pass over: set null to another text", e.cols[c].Name)
 			}
-		case v.Kind() == connectors.String:
-			out = e.field(out, v.Raw(), true)
-		default:
-			var err error
-			if e.text, err = format.AppendValue(e.text[:0], v); err != nil {
-				return dst, fmt.Errorf("column %s: %w", e.cols[c].Name, err)
-			}
-			out = e.field(out, e.text, true)
+			continue
 		}
+		var err error
+		if e.text, err = columns.TextOf(e.text[:0], e.cols[c].Type, v); err != nil {
+			return dst, fmt.Errorf("column %s: %w", e.cols[c].Name, err)
+		}
+		out = e.field(out, e.text, true)
 	}
 	return append(out, '\n'), nil
 }
 
-// field writes a field, in quotes where it needs them: also where it would read like null.
+// field writes a field, in quotes where it needs them: also where it would read like null,
+// or alone in its line like no row at all.
 func (e *Encoder) field(dst, text []byte, value bool) []byte {
 	if !bytes.ContainsAny(text, "\"\r\n"+e.opts.Delimiter) && !(value && string(text) == e.opts.Null) &&
-		(len(text) == 0 || text[0] != ' ' && text[len(text)-1] != ' ' && !bytes.HasPrefix(text, bom)) {
+		len(text) > 0 && text[0] != ' ' && text[len(text)-1] != ' ' && !bytes.HasPrefix(text, bom) {
 		return append(dst, text...)
 	}
 	dst = append(dst, '"')

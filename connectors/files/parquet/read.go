@@ -273,7 +273,9 @@ func (r *Reader) key(dst []byte, n *node) []byte {
 func appendScalar(dst []byte, n *node, v parquet.Value) []byte {
 	switch t := n.logical.(type) {
 	case *format.DecimalType:
-		return appendDecimal(dst, v, int(t.Scale))
+		if t.Scale >= 0 && t.Scale <= typed.MaxScale {
+			return appendDecimal(dst, v, int(t.Scale))
+		}
 	case *format.TimestampType:
 		at := pointInTime(v.Int64(), t.Unit)
 		if t.IsAdjustedToUTC {

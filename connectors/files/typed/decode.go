@@ -106,6 +106,10 @@ func AppendFloat(dst []byte, f float64, bits int) []byte {
 	return strconv.AppendFloat(dst, f, 'g', -1, bits)
 }
 
+// MaxScale is how many digits behind the point a file's decimals may have: more is no
+// decimal, and stays bytes.
+const MaxScale = 1000
+
 // AppendDecimal writes a number of digits and scale, of its bytes as appendDecimal made them.
 func AppendDecimal(dst, b []byte, scale int) []byte {
 	n := new(big.Int).SetBytes(b)
