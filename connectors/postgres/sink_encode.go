@@ -312,7 +312,7 @@ const (
 var errYear = errors.New("the time is outside of the years 1 to 294275")
 
 func appendInstant(dst []byte, v connectors.Value) ([]byte, error) {
-	t, err := columns.Time(v)
+	t, err := instant(v)
 	if err != nil {
 		return dst, err
 	}
@@ -321,7 +321,7 @@ func appendInstant(dst []byte, v connectors.Value) ([]byte, error) {
 }
 
 func appendLocal(dst []byte, v connectors.Value) ([]byte, error) {
-	t, err := columns.LocalTime(v)
+	t, err := local(v)
 	if err != nil {
 		return dst, err
 	}
