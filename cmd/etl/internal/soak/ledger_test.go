@@ -101,6 +101,14 @@ func (l *ledger) write(ctx context.Context, n int) error {
 	return nil
 }
 
+// total is how many records there are; ask only while nothing is being written.
+func (l *ledger) total() (n int) {
+	for _, c := range l.counts {
+		n += c
+	}
+	return n
+}
+
 // feed writes records at a rate until there are total of them, or until stop is
 // called, which waits for the last one to be acknowledged.
 func (l *ledger) feed(t *testing.T, perSecond, total int) (stop func()) {

@@ -117,7 +117,7 @@ func visibleFiles(t *testing.T, dir string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files = slices.DeleteFunc(files, func(f string) bool { return strings.HasPrefix(filepath.Base(f), ".") })
+	files = slices.DeleteFunc(files, func(f string) bool { return strings.ContainsAny(filepath.Base(f)[:1], "._") })
 	slices.SortFunc(files, func(a, b string) int { return slices.Compare(fileOrder(t, a), fileOrder(t, b)) })
 	return files
 }

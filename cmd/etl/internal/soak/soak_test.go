@@ -15,8 +15,6 @@ import (
 	"syscall"
 	"testing"
 	"time"
-
-	"github.com/sluice-etl/sluice/checkpoint"
 )
 
 // job is a pipeline with its ledger, over all the lives of its process.
@@ -26,7 +24,9 @@ type job struct {
 	file   string
 	out    string // topic or folder
 	ledger *ledger
-	lives  int
+	// outputs are where its sinks write, by their kinds, for one of newJob.
+	outputs map[string]output
+	lives   int
 	// storage is where its checkpoints are, and env the variables that its file has, for
 	// one of newPipeline.
 	storage string
@@ -38,33 +38,29 @@ const (
 	patience = 90 * time.Second
 )
 
-// newJob makes topics, and a pipeline file with the steps given.
-func newJob(t *testing.T, sink, until string, steps ...string) *job {
+// newJob makes topics, and a pipeline file with the steps given and sinks of the kinds
+// given, with a space between them.
+func newJob(t *testing.T, sinks, until string, steps ...string) *job {
 	t.Helper()
 	j := &job{name: "soak-" + strconv.FormatInt(time.Now().UnixNano(), 36), dir: t.TempDir()}
 	j.ledger = newLedger(t, j.name+"-in")
-	list := strings.Join(brokers(t), ", ")
+	j.outputs = map[string]output{}
 	block := ""
-	switch sink {
-	case "kafka":
-		j.out = j.name + "-out"
-		createTopic(t, j.out)
-		block = fmt.Sprintf("kafka: {brokers: [%s], topic: %s}", list, j.out)
-	case "file":
-		j.out = filepath.Join(j.dir, "out")
-		block = fmt.Sprintf("file: {path: %q, roll: {age: 700ms}}", j.out)
+	for _, kind := range strings.Fields(sinks) {
+		o := j.place(t, kind)
+		j.outputs[kind] = o
+		block += fmt.Sprintf("\n  %s: {from: last, %s}", kind, o.block)
 	}
-	steps = append([]string{"filter: n >= 0", "set: {seen: n + 1}"}, steps...)
+	steps = slices.Concat([]string{"filter: n >= 0"}, steps, []string{"name: last\n    set: {seen: n + 1}"})
 	text := fmt.Sprintf(`pipeline: %s
 source:
   kafka: {brokers: [%s], topics: [%s]%s}
 transforms:
   - %s
-sink:
-  %s
+sinks:%s
 checkpoint: {storage: "file://%s/checkpoints", interval: %v}
 restart: {exponential: {max: 5s}}
-`, j.name, list, j.ledger.topic, until, strings.Join(steps, "\n  - "), block, j.dir, interval)
+`, j.name, strings.Join(brokers(t), ", "), j.ledger.topic, until, strings.Join(steps, "\n  - "), block, j.dir, interval)
 	j.file = filepath.Join(j.dir, "pipeline.yaml")
 	if err := os.WriteFile(j.file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -96,25 +92,6 @@ func randomLife(rng *rand.Rand) time.Duration {
 
 // paced is a rate at which all records take about as long as the kills.
 const paced = records * int(time.Second) / (kills + 2) / int(meanLife)
-
-func TestSoakKafkaToFileOverRandomKills(t *testing.T) {
-	rng := random(t)
-	j := newJob(t, "file", ", until: latest", fmt.Sprintf("throttle: {records_per_second: %d}", paced))
-	if err := j.ledger.write(t.Context(), records); err != nil {
-		t.Fatal(err)
-	}
-	for i := range kills {
-		if p := j.start(t); !p.killAfter(randomLife(rng)) {
-			t.Fatalf("life %d ended by itself with exit code %d\n%s", i+1, p.code, p.tail())
-		}
-	}
-	j.start(t).wait(patience+2*meanLife*kills, 0)
-	c := j.ledger.check()
-	c.readFiles(t, j.out)
-	if err := c.result(); err != nil {
-		t.Fatalf("after %d kills: %v", kills, err)
-	}
-}
 
 func TestSoakKafkaToKafkaOverRandomKills(t *testing.T) {
 	rng := random(t)
@@ -162,65 +139,6 @@ func (j *job) verifyTopic(t *testing.T) {
 	t.Helper()
 	c := j.ledger.check()
 	c.readTopic(t, j.out)
-	if err := c.result(); err != nil {
-		t.Fatalf("after %d lives: %v", j.lives, err)
-	}
-}
-
-// crashPoints are those that a pipeline with such a sink passes in every checkpoint or every few.
-var crashPoints = map[string][]string{
-	"kafka": slices.Concat(checkpoint.Failpoints, []string{
-		"kafka.flush.before", "kafka.flush.after", "kafka.witness.before", "kafka.witness.after", "kafka.endtxn.before", "kafka.endtxn.after",
-	}),
-	"file": slices.Concat(checkpoint.Failpoints, []string{
-		"file.segment.before", "file.segment.after", "file.stage.before", "file.stage.after", "file.publish.before", "file.publish.after",
-	}),
-}
-
-// startPoints are those that each start passes once.
-var startPoints = []string{"before-owner-file", "after-owner-file", "before-owner-json-file", "after-owner-json-file"}
-
-// Each point of a checkpoint is hit in the third one, so that there is something to go back to and something to lose.
-func TestCrashAtEachNamedPoint(t *testing.T) {
-	for sink, points := range crashPoints {
-		t.Run(sink, func(t *testing.T) {
-			j := newJob(t, sink, "")
-			stop := j.ledger.feed(t, 5000, 1<<30)
-			for _, point := range points {
-				p := j.start(t, "SLUICE_FAILPOINT="+point+"=3")
-				p.wait(patience, killed)
-			}
-			for _, point := range startPoints {
-				p := j.start(t, "SLUICE_FAILPOINT="+point+"=1")
-				p.wait(patience, killed)
-			}
-			stop()
-			j.drain(t, sink)
-		})
-	}
-}
-
-// drain reads the input to its end in one last life, and checks the result.
-func (j *job) drain(t *testing.T, sink string) {
-	t.Helper()
-	if sink == "kafka" {
-		w := newWatch(t, j.out)
-		j.finish(t, j.start(t), w)
-		j.verifyTopic(t)
-		return
-	}
-	p := j.start(t)
-	complete := func() bool {
-		c := j.ledger.check()
-		c.readFiles(t, j.out)
-		return c.lost() == 0
-	}
-	p.until(patience, "every record was in a visible file", complete)
-	p.until(patience, "it had begun", p.begun)
-	p.signal(syscall.SIGTERM)
-	p.wait(patience, 0)
-	c := j.ledger.check()
-	c.readFiles(t, j.out)
 	if err := c.result(); err != nil {
 		t.Fatalf("after %d lives: %v", j.lives, err)
 	}

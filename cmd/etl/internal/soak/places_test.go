@@ -1,0 +1,128 @@
+//go:build integration
+
+package soak
+
+import (
+	"bytes"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// output is where a sink under test writes, and how someone else reads it.
+type output struct {
+	block string // the sink's block in the pipeline file
+	read  func(t *testing.T, c *check)
+}
+
+// refusing is the end of the kinds of table that refuse every 500th row of a partition.
+const refusing = "-refusing"
+
+// place makes a new output for a sink.
+func (j *job) place(t *testing.T, kind string) output {
+	t.Helper()
+	switch kind {
+	case "kafka":
+		j.out = j.name + "-out"
+		createTopic(t, j.out)
+		return output{
+			fmt.Sprintf("kafka: {brokers: [%s], topic: %s}", strings.Join(brokers(t), ", "), j.out),
+			func(t *testing.T, c *check) { t.Helper(); c.readTopic(t, j.out) },
+		}
+	case "file":
+		dir := filepath.Join(j.dir, "out")
+		return output{filesBlock("file", dir, ""), func(t *testing.T, c *check) { t.Helper(); c.readFiles(t, dir) }}
+	case "s3":
+		return j.files("s3", "s3://"+variable(t, "S3_BUCKET")+"/"+j.name, "")
+	case "s3-parquet":
+		return j.files("s3", "s3://"+variable(t, "S3_BUCKET")+"/"+j.name, ", format: {parquet: {columns: [{p: int}, {n: int}, {text: string}, {seen: int}]}}")
+	case "hdfs":
+		return j.files("hdfs", variable(t, "HDFS_URL")+"/soak/"+j.name, "")
+	}
+	return j.table(t, kind)
+}
+
+func filesBlock(kind, path, more string) string {
+	return fmt.Sprintf("%s: {path: %q, roll: {age: 700ms}, manifest: true%s}", kind, path, more)
+}
+
+func (j *job) files(kind, path, more string) output {
+	return output{filesBlock(kind, path, more), func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "files", path) }}
+}
+
+// table makes a table, one without a key where rows are inserted, so that one that came
+// twice is there twice.
+func (j *job) table(t *testing.T, kind string) output {
+	t.Helper()
+	rest, refuses := strings.CutSuffix(kind, refusing)
+	server, mode, _ := strings.Cut(rest, "-")
+	variable(t, strings.ToUpper(server)+"_URL")
+	name := strings.ReplaceAll(j.name, "-", "_")
+	columns := "p int NOT NULL, n int NOT NULL, seen int NOT NULL"
+	more := ""
+	if mode == "upsert" {
+		columns += ", PRIMARY KEY (p, n)"
+		more = ", mode: upsert, key: [p, n]"
+	}
+	if refuses {
+		columns += ", CHECK (n % 500 <> 499)"
+		more += "}, on_error: skip"
+	} else {
+		more += "}"
+	}
+	elsewhere(t, "sql", server, "CREATE TABLE "+name+" ("+columns+")")
+	t.Cleanup(func() { elsewhere(t, "sql", server, "DROP TABLE "+name) })
+	return output{
+		fmt.Sprintf(`%s: {url: "${%s_URL}", table: %s, unknown_fields: ignore%s`, server, strings.ToUpper(server), name, more),
+		func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, server, name, j.name) },
+	}
+}
+
+// elsewhere runs a Python program that knows nothing of this one.
+func elsewhere(t *testing.T, args ...string) []byte {
+	t.Helper()
+	cmd := exec.Command(variable(t, "PYTHON"), append([]string{filepath.Join("testdata", "read.py")}, args...)...)
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("read.py %s: %v\n%s", strings.Join(args, " "), err, errs.String())
+	}
+	return out.Bytes()
+}
+
+func (c *check) readElsewhere(t *testing.T, args ...string) {
+	t.Helper()
+	if err := c.takeLines(bytes.NewReader(elsewhere(t, args...)), args[0]); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// verify reads all of the job's outputs.
+func (j *job) verify(t *testing.T) {
+	t.Helper()
+	for kind, o := range j.outputs {
+		c := j.ledger.check()
+		o.read(t, c)
+		if err := c.result(); err != nil {
+			t.Errorf("sink %s, after %d lives: %v", kind, j.lives, err)
+		}
+	}
+	if t.Failed() {
+		t.FailNow()
+	}
+}
+
+// complete reports whether every record has come out of every sink.
+func (j *job) complete(t *testing.T) bool {
+	t.Helper()
+	for _, o := range j.outputs {
+		c := j.ledger.check()
+		o.read(t, c)
+		if c.lost() > 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,105 @@
+"""Reads what a sink has written, with clients that are not the program's, and prints
+each row on a line of its own: where it stands, and a JSON object. With `sql` it runs a
+statement on a database instead."""
+import json
+import os
+import re
+import sys
+import urllib.parse
+import urllib.request
+
+ORDER = re.compile(r"-g(\d+)-(\d+)-(\d+)-(\d+)-[0-9a-f]{6}\.[a-z]+$")
+
+
+def s3_files(path):
+    """Name and bytes of the objects below s3://bucket/prefix."""
+    from pyarrow import fs
+
+    s3 = fs.S3FileSystem(
+        endpoint_override=os.environ["S3_ENDPOINT"].split("://")[1], scheme=os.environ["S3_ENDPOINT"].split("://")[0],
+        access_key=os.environ["AWS_ACCESS_KEY_ID"], secret_key=os.environ["AWS_SECRET_ACCESS_KEY"], region=os.environ["S3_REGION"],
+    )
+    root = path.removeprefix("s3://")
+    for f in s3.get_file_info(fs.FileSelector(root, allow_not_found=True)):
+        if f.type == fs.FileType.File:
+            yield f.base_name, lambda f=f: s3.open_input_stream(f.path).readall()
+
+
+def hdfs_files(path):
+    """Name and bytes of the files below hdfs://namenode:port/folder, by WebHDFS."""
+    folder = urllib.parse.urlparse(path).path
+
+    def get(name, op):
+        url = os.environ["WEBHDFS_URL"] + urllib.parse.quote(folder + name) + f"?op={op}&user.name=" + os.environ["HADOOP_USER_NAME"]
+        with urllib.request.urlopen(url, timeout=60) as r:
+            return r.read()
+
+    try:
+        listing = json.loads(get("", "LISTSTATUS"))
+    except urllib.error.HTTPError as e:
+        if e.code == 404:
+            return
+        raise
+    for f in listing["FileStatuses"]["FileStatus"]:
+        if f["type"] == "FILE":
+            yield f["pathSuffix"], lambda f=f: get("/" + f["pathSuffix"], "OPEN")
+
+
+def file_rows(path):
+    """The rows of all visible files, in the order of their names."""
+    files = s3_files(path) if path.startswith("s3://") else hdfs_files(path)
+    files = [(ORDER.search(name), name, read) for name, read in files if name[0] not in "._"]
+    for order, name, _ in files:
+        assert order, f"unexpected file {name}"
+    for _, name, read in sorted(files, key=lambda f: [int(n) for n in f[0].groups()]):
+        if name.endswith(".parquet"):
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+
+            rows = map(json.dumps, pq.read_table(pa.BufferReader(read())).to_pylist())
+        else:
+            text = read().decode()
+            assert text.endswith("\n"), f"{name} ends within a line"
+            rows = text.splitlines()
+        for i, row in enumerate(rows):
+            yield f"{name} line {i + 1}: {row}"
+
+
+def connect(kind):
+    if kind == "postgres":
+        import psycopg
+
+        return psycopg.connect(os.environ["POSTGRES_URL"], autocommit=True)
+    import pymysql
+
+    return pymysql.connect(
+        host=os.environ["MYSQL_HOST"], port=int(os.environ["MYSQL_PORT"]), user=os.environ["MYSQL_USER"],
+        password=os.environ["MYSQL_PASSWORD"], database=os.environ["MYSQL_DB"], autocommit=True,
+    )
+
+
+def table_rows(kind, table, pipeline):
+    """The rows of a table, and those that the server refused by where they were in the input."""
+    quote = '"' if kind == "postgres" else "`"
+    with connect(kind) as db, db.cursor() as c:
+        c.execute(f"SELECT p, n, seen FROM {table} ORDER BY p, n")
+        rows = [("table", *r) for r in c.fetchall()]
+        c.execute(
+            f"SELECT {quote}partition{quote}, {quote}offset{quote}, {quote}offset{quote} + 1 FROM sluice_rejected WHERE pipeline = %s", (pipeline,)
+        )
+        rows += [("refused", *r) for r in c.fetchall()]
+    # Rows of a table have no order.
+    for where, p, n, seen in sorted(rows, key=lambda r: r[1:3]):
+        yield f'{where}: {json.dumps({"p": p, "n": n, "seen": seen})}'
+
+
+def main(what, *args):
+    if what == "sql":
+        with connect(args[0]) as db, db.cursor() as c:
+            c.execute(args[1])
+        return
+    for line in file_rows(*args) if what == "files" else table_rows(what, *args):
+        sys.stdout.write(line + "\n")
+
+
+main(*sys.argv[1:])
