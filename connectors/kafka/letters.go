@@ -10,7 +10,10 @@ import (
 func (c *SinkConfig) letters() (connectors.ReadBack, error) {
 	topic, fixed := c.Topic.Fixed()
 	if !fixed {
-		return connectors.ReadBack{}, errors.New("its topic is chosen by an expression, so that nobody knows where the dead letters are")
+		return connectors.ReadBack{}, &connectors.FieldError{
+			Key: "topic", Msg: "dead letters need a fixed topic: what an expression reads may be what a refused record lacks, and nobody would know where they are",
+			Help: "write a topic's name without {…}, such as dead-letters",
+		}
 	}
 	src := newSourceConfig().(*SourceConfig)
 	src.Brokers, src.Topics, src.TLS, src.SASL, src.Client = c.Brokers, []string{topic}, c.TLS, c.SASL, c.Client

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -132,6 +133,7 @@ func (g *graph) deadLetters() {
 			s.OnError = OnError{Action: Fail}
 		}
 	}
+	g.readBack()
 	for i := range g.p.Sinks {
 		start := &g.p.Sinks[i]
 		seen := map[string]bool{}
@@ -140,6 +142,21 @@ func (g *graph) deadLetters() {
 			if s = g.sink(s.OnError.Sink); s == start {
 				g.l.fault(g.p.root.at(below(s.Path, "on_error")), CodeCycle, fmt.Sprintf("dead letters of sink %s come back to it", s.Name), "write on_error: fail here, or name another sink")
 			}
+		}
+	}
+}
+
+// readBack refuses sinks whose configuration says that dead letters in them cannot be
+// found again.
+func (g *graph) readBack() {
+	for i := range g.p.Sinks {
+		s := &g.p.Sinks[i]
+		if !g.letters[s.Name] || s.Config == nil || s.Spec.Letters == nil {
+			continue
+		}
+		var fault *connectors.FieldError
+		if _, err := s.Spec.Letters(s.Config); errors.As(err, &fault) {
+			g.p.Fault(s.ConfigPath(), fault)
 		}
 	}
 }
