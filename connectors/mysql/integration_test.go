@@ -24,6 +24,7 @@ import (
 	"github.com/sluice-etl/sluice/connectors/connectortest"
 	"github.com/sluice-etl/sluice/connectors/deferred"
 	"github.com/sluice-etl/sluice/connectors/deferred/deferredtest"
+	"github.com/sluice-etl/sluice/connectors/deferred/table"
 )
 
 func realURL(t *testing.T) string {
@@ -488,7 +489,7 @@ func TestRealServerMakesTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := w.config(func(c *SinkConfig) {
-		c.Mode, c.Key, c.Create = "upsert", []string{"id"}, Create{On: true, Columns: cols}
+		c.Mode, c.Key, c.Create = "upsert", []string{"id"}, table.Create{On: true, Columns: cols}
 	})
 	look := mustSink(t, c)
 	env := deferredtest.Env(nil, 1)

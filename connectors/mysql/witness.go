@@ -3,12 +3,11 @@ package mysql
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"strings"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/deferred/table"
 )
 
 // createState are the statements that make the tables which the sink keeps beside the
@@ -49,26 +48,7 @@ func (t *target) createState() map[string]string {
 	}
 }
 
-// mark is the row of this pipeline and sink in sluice_commits.
-type mark struct {
-	origin string
-	id     connectors.CheckpointID
-	fence  uint64 // the oldest generation that may commit
-}
-
-func (t *target) origin() string {
-	if t.env.Origin == nil {
-		return ""
-	}
-	return t.env.Origin()
-}
-
-func (t *target) generation() uint64 {
-	if t.env.Generation == nil {
-		return 0
-	}
-	return t.env.Generation()
-}
+func (t *target) owner() table.Owner { return table.OwnerOf(&t.env, t.commits) }
 
 // querier is a transaction, or the database outside of one.
 type querier interface {
@@ -76,9 +56,9 @@ type querier interface {
 }
 
 // read reads the mark; lock keeps it until the end of the transaction.
-func (t *target) read(ctx context.Context, q querier, lock string) (m mark, ok bool, err error) {
+func (t *target) read(ctx context.Context, q querier, lock string) (m table.Mark, ok bool, err error) {
 	err = q.QueryRowContext(ctx, "SELECT origin, generation, number, fence FROM "+t.commits+" WHERE pipeline = ? AND sink = ?"+lock, t.env.Pipeline, t.env.Name).
-		Scan(&m.origin, &m.id.Generation, &m.id.Number, &m.fence)
+		Scan(&m.Origin, &m.ID.Generation, &m.ID.Number, &m.Fence)
 	if errors.Is(err, sql.ErrNoRows) {
 		return m, false, nil
 	}
@@ -86,14 +66,14 @@ func (t *target) read(ctx context.Context, q querier, lock string) (m mark, ok b
 }
 
 // lock reads the mark for a change of it, making it where it is not there.
-func (t *target) lock(ctx context.Context, tx *sql.Tx) (mark, error) {
+func (t *target) lock(ctx context.Context, tx *sql.Tx) (table.Mark, error) {
 	m, ok, err := t.read(ctx, tx, " FOR UPDATE")
 	if err != nil || ok {
 		return m, err
 	}
 	if _, err := tx.ExecContext(ctx, "INSERT INTO "+t.commits+" (pipeline, sink, origin, generation, number, fence) VALUES (?, ?, ?, 0, 0, 0) ON DUPLICATE KEY UPDATE fence = fence", //nolint:gosec // the name is quoted
-		t.env.Pipeline, t.env.Name, t.origin()); err != nil {
-		return mark{}, err
+		t.env.Pipeline, t.env.Name, t.owner().Origin); err != nil {
+		return table.Mark{}, err
 	}
 	m, ok, err = t.read(ctx, tx, " FOR UPDATE")
 	if err == nil && !ok {
@@ -103,9 +83,9 @@ func (t *target) lock(ctx context.Context, tx *sql.Tx) (mark, error) {
 }
 
 // write sets the mark.
-func (t *target) write(ctx context.Context, tx *sql.Tx, m mark) error {
+func (t *target) write(ctx context.Context, tx *sql.Tx, m table.Mark) error {
 	_, err := tx.ExecContext(ctx, "UPDATE "+t.commits+" SET origin = ?, generation = ?, number = ?, fence = ?, committed_at = NOW(6) WHERE pipeline = ? AND sink = ?", //nolint:gosec // the name is quoted
-		m.origin, m.id.Generation, m.id.Number, m.fence, t.env.Pipeline, t.env.Name)
+		m.Origin, m.ID.Generation, m.ID.Number, m.Fence, t.env.Pipeline, t.env.Name)
 	return err
 }
 
@@ -116,16 +96,10 @@ func (t *target) Witness(ctx context.Context) (id connectors.CheckpointID, ok bo
 		return id, false, err
 	}
 	m, ok, err := t.read(ctx, t.db, "")
-	if err != nil || !ok || m.id.Number == 0 {
+	if err != nil || !ok {
 		return id, false, classify(err)
 	}
-	if m.origin != t.origin() {
-		return id, false, &connectors.ForeignWitnessError{
-			Mark: fmt.Sprintf("%s/%d/%d", m.origin, m.id.Generation, m.id.Number),
-			Text: fmt.Sprintf("checkpoint %d of generation %d of a pipeline called %s, in %s, is of another checkpoint storage", m.id.Number, m.id.Generation, t.env.Pipeline, t.commits),
-		}
-	}
-	return m.id, true, nil
+	return m.Witness(t.owner())
 }
 
 // Revoke lets no older process commit any more.
@@ -135,13 +109,9 @@ func (t *target) Revoke(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if m.origin != t.origin() { // which the user knows of
-			m = mark{origin: t.origin()}
+		if m, err = m.Revoke(t.owner()); err != nil {
+			return err
 		}
-		if m.fence > t.generation() {
-			return connectors.ErrFenced
-		}
-		m.fence = t.generation()
 		t.env.Failpoint("mysql.revoke.before")
 		return t.write(ctx, tx, m)
 	})
@@ -156,11 +126,6 @@ func (t *target) Rejected(ctx context.Context, after int64, limit int) (out []co
 		return t.settle(ctx, tx, last)
 	})
 	return out, last, err
-}
-
-type rejectedHeader struct {
-	Key   string `json:"key"`
-	Value []byte `json:"value"` // null, or base64
 }
 
 func (t *target) readRejected(ctx context.Context, tx *sql.Tx, after int64, limit int) (out []connectors.Rejected, last int64, err error) {
@@ -183,14 +148,8 @@ func (t *target) readRejected(ctx context.Context, tx *sql.Tx, after int64, limi
 			r.Record.Origin, r.Record.Offset = &connectors.Origin{Topic: topic.String, Partition: partition.Int32}, offset.Int64
 		}
 		r.Record.Time = at.Int64
-		var list []rejectedHeader
-		if len(headers) > 0 {
-			if err := json.Unmarshal(headers, &list); err != nil {
-				return nil, 0, err
-			}
-		}
-		for _, h := range list {
-			r.Record.Headers = append(r.Record.Headers, connectors.Header(h))
+		if r.Record.Headers, err = table.DecodeHeaders(headers); err != nil {
+			return nil, 0, err
 		}
 		out = append(out, r)
 	}
@@ -214,22 +173,15 @@ func (t *target) reject(ctx context.Context, tx *sql.Tx, id connectors.Checkpoin
 		return err
 	}
 	kind, reason := why(e)
-	var topic, headers *string
+	var topic *string
 	var partition *int32
 	var offset *int64
 	if rec.Origin != nil {
 		topic, partition, offset = &rec.Origin.Topic, &rec.Origin.Partition, &rec.Offset
 	}
-	if len(rec.Headers) > 0 {
-		list := make([]rejectedHeader, 0, len(rec.Headers))
-		for _, h := range rec.Headers {
-			list = append(list, rejectedHeader(h))
-		}
-		text, err := json.Marshal(list)
-		if err != nil {
-			return err
-		}
-		headers = new(string(text))
+	headers, err := table.EncodeHeaders(rec.Headers)
+	if err != nil {
+		return err
 	}
 	// A statement of its own sends long values apart, so that no row is too large to be
 	// kept among the refused ones for the server's max_allowed_packet.

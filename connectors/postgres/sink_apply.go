@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"slices"
 
@@ -28,7 +27,7 @@ func (t *target) Apply(ctx context.Context, c deferred.Commit) (refused int, err
 	err = t.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		c.Rows.Rewind()
 		a := &apply{target: t, tx: tx, commit: c}
-		done, m, err := a.begin(ctx)
+		m, done, err := a.begin(ctx)
 		if err != nil || done {
 			return err
 		}
@@ -49,36 +48,19 @@ func (t *target) Apply(ctx context.Context, c deferred.Commit) (refused int, err
 		if err := t.settle(ctx, tx, c.Settled); err != nil {
 			return err
 		}
-		m.id, m.origin, refused = c.ID, t.origin(), a.refused
+		refused = a.refused
 		return t.write(ctx, tx, m)
 	})
 	return refused, err
 }
 
 // begin locks the mark and decides what it means for the commit.
-func (a *apply) begin(ctx context.Context) (done bool, m mark, err error) {
-	if m, err = a.lock(ctx, a.tx); err != nil {
-		return false, m, err
+func (a *apply) begin(ctx context.Context) (next table.Mark, done bool, err error) {
+	m, err := a.lock(ctx, a.tx)
+	if err != nil {
+		return m, false, err
 	}
-	id, own := a.commit.ID, a.generation()
-	if m.origin != a.origin() {
-		if a.started {
-			return false, m, fmt.Errorf("%w: a pipeline called %s of another checkpoint storage has taken over %s", connectors.ErrFenced, a.env.Pipeline, a.state.commits)
-		}
-		m = mark{origin: a.origin()} // the user knows of it
-	}
-	switch w := m.id; {
-	case m.fence > own || w.Generation > own:
-		return false, m, fmt.Errorf("%w: %s is fenced for generation %d, this process is of %d", connectors.ErrFenced, a.state.commits, max(m.fence, w.Generation), own)
-	case w.Generation == id.Generation && w.Number >= id.Number:
-		return true, m, nil
-	case w.Generation > id.Generation && w.Number > id.Number:
-		return true, m, nil // it went on from this one, or from one behind it
-	case w.Generation > id.Generation:
-		return false, m, fmt.Errorf("%w: checkpoint %d of generation %d is not among what the last commit, %d of generation %d, came from",
-			connectors.ErrAmbiguous, id.Number, id.Generation, w.Number, w.Generation)
-	}
-	return false, m, nil
+	return m.Commit(a.owner(), a.commit.ID, a.started)
 }
 
 // kept is a kept row, taken apart.

@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sluice-etl/sluice/connectors"
-	"github.com/sluice-etl/sluice/connectors/columns"
 	"github.com/sluice-etl/sluice/connectors/deferred"
 	"github.com/sluice-etl/sluice/connectors/deferred/table"
 )
@@ -24,25 +23,9 @@ type SinkConfig struct {
 	Columns connectors.Assignments `key:"columns" doc:"Columns with the expressions of their values: {id: order_id, total: price * amount}. Only these are written. Default: each field goes into the column of its name."`
 	Unknown string                 `key:"unknown_fields" doc:"What becomes of a row with a field that has no column: refuse sends it to on_error, ignore leaves the field out. Default: refuse." enum:"refuse|ignore"`
 	Op      string                 `key:"op" doc:"Field that says what a row does, for changelog: insert, update, update_after, upsert, c, r, u write it; delete, update_before, d delete it."`
-	Create  Create                 `key:"create" doc:"Makes the table where it is not there: true where the types of the rows are known, or a list of columns: [{id: int}, {price: \"decimal(10, 2)\"}, {note: string?}]."`
+	Create  table.Create           `key:"create" doc:"Makes the table where it is not there: true where the types of the rows are known, or a list of columns: [{id: int}, {price: \"decimal(10, 2)\"}, {note: string?}]."`
 	Schema  string                 `key:"state_schema" doc:"Schema of the tables sluice_commits and sluice_rejected, which are made where they are not there. Default: the first one of the search path."`
 	Timeout connectors.TimeSpan    `key:"timeout" doc:"How long the commit of one checkpoint may take. It is taken back then, and tried again."`
-}
-
-// Create says whether the table is made, and with which columns.
-type Create struct {
-	On      bool
-	Columns columns.List // none for those of the rows
-}
-
-// UnmarshalConfig reads true, false or a list of columns.
-func (c *Create) UnmarshalConfig(v any) error {
-	if on, ok := v.(bool); ok {
-		c.On = on
-		return nil
-	}
-	c.On = true
-	return c.Columns.UnmarshalConfig(v)
 }
 
 const (

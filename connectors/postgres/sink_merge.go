@@ -20,6 +20,9 @@ const (
 	lastTable   = "pg_temp.sluice_last"
 )
 
+// mergeAtOnce is how many rows are tried together where some are refused.
+const mergeAtOnce = 256
+
 // The columns of the temporary tables beside the table's own, which are called c0, c1
 // and so on.
 const stateColumns = "sluice_seq, sluice_op, sluice_shape"
@@ -173,14 +176,22 @@ func (t *target) conflictText(shape uint64) string {
 // mergeEach finds the rows that the table refuses. In the place of each comes the one
 // before it of the same key, as if rows had been written one by one.
 func (a *apply) mergeEach(ctx context.Context, shapes []uint64, rejected map[int64]error) error {
+	// Without an index each range would read the whole table.
+	if err := a.simple(ctx, a.tx, "CREATE INDEX ON "+lastTable+" (sluice_seq)"); err != nil {
+		return err
+	}
 	var again []int64
+	var err error
+	// Small ranges: what is tried in vain is left in the table as dead rows.
 	n := int(a.commit.Rows.Len())
-	err := a.bisect(ctx, 0, n, func(lo, hi int) error { return a.mergeRange(ctx, shapes, int64(lo), int64(hi)) },
-		func(i int, why error) error {
-			rejected[int64(i)] = why
-			again = append(again, int64(i))
-			return nil
-		})
+	for lo := 0; lo < n && err == nil; lo += mergeAtOnce {
+		err = a.bisect(ctx, lo, min(lo+mergeAtOnce, n), func(lo, hi int) error { return a.mergeRange(ctx, shapes, int64(lo), int64(hi)) },
+			func(i int, why error) error {
+				rejected[int64(i)] = why
+				again = append(again, int64(i))
+				return nil
+			})
+	}
 	for err == nil && len(again) > 0 {
 		seq := again[0]
 		again = again[1:]

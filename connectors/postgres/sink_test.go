@@ -137,7 +137,7 @@ func TestRowsThatAreDeleted(t *testing.T) {
 func TestStatementsQuoteNames(t *testing.T) {
 	c := valid()
 	c.Mode, c.Key, c.Table, c.Schema = table.Upsert, []string{`k"`}, `S.or"ders`, "st ate"
-	c.Create = Create{On: true, Columns: []connectors.Column{{Name: `k"`, Type: connectors.Type{Base: connectors.UUID}}, {Name: "tags", Type: connectors.Type{Base: connectors.Sequence, Elem: &connectors.Type{Base: connectors.Exact, Precision: 5, Scale: 1}, Nullable: true}}}}
+	c.Create = table.Create{On: true, Columns: []connectors.Column{{Name: `k"`, Type: connectors.Type{Base: connectors.UUID}}, {Name: "tags", Type: connectors.Type{Base: connectors.Sequence, Elem: &connectors.Type{Base: connectors.Exact, Precision: 5, Scale: 1}, Nullable: true}}}}
 	target, err := newTarget(c)
 	if err != nil {
 		t.Fatal(err)

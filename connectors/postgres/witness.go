@@ -2,14 +2,13 @@ package postgres
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/deferred/table"
 )
 
 // stateTables are the tables that the sink keeps beside the user's, quoted.
@@ -60,31 +59,12 @@ func (s stateTables) create() map[string]string {
 	}
 }
 
-// mark is the row of this pipeline and sink in sluice_commits.
-type mark struct {
-	origin string
-	id     connectors.CheckpointID
-	fence  uint64 // the oldest generation that may commit
-}
-
-func (t *target) origin() string {
-	if t.env.Origin == nil {
-		return ""
-	}
-	return t.env.Origin()
-}
-
-func (t *target) generation() uint64 {
-	if t.env.Generation == nil {
-		return 0
-	}
-	return t.env.Generation()
-}
+func (t *target) owner() table.Owner { return table.OwnerOf(&t.env, t.state.commits) }
 
 // read reads the mark; lock keeps it until the end of the transaction.
-func (t *target) read(ctx context.Context, tx pgx.Tx, lock string) (m mark, ok bool, err error) {
+func (t *target) read(ctx context.Context, tx pgx.Tx, lock string) (m table.Mark, ok bool, err error) {
 	err = tx.QueryRow(ctx, "SELECT origin, generation, number, fence FROM "+t.state.commits+" WHERE pipeline = $1 AND sink = $2"+lock, t.env.Pipeline, t.env.Name).
-		Scan(&m.origin, &m.id.Generation, &m.id.Number, &m.fence)
+		Scan(&m.Origin, &m.ID.Generation, &m.ID.Number, &m.Fence)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return m, false, nil
 	}
@@ -92,10 +72,10 @@ func (t *target) read(ctx context.Context, tx pgx.Tx, lock string) (m mark, ok b
 }
 
 // lock reads the mark for a change of it, making it where it is not there.
-func (t *target) lock(ctx context.Context, tx pgx.Tx) (mark, error) {
+func (t *target) lock(ctx context.Context, tx pgx.Tx) (table.Mark, error) {
 	if _, err := tx.Exec(ctx, "INSERT INTO "+t.state.commits+" (pipeline, sink, origin, generation, number, fence) VALUES ($1, $2, $3, 0, 0, 0) ON CONFLICT DO NOTHING",
-		t.env.Pipeline, t.env.Name, t.origin()); err != nil {
-		return mark{}, err
+		t.env.Pipeline, t.env.Name, t.owner().Origin); err != nil {
+		return table.Mark{}, err
 	}
 	m, ok, err := t.read(ctx, tx, " FOR UPDATE")
 	if err == nil && !ok {
@@ -105,15 +85,15 @@ func (t *target) lock(ctx context.Context, tx pgx.Tx) (mark, error) {
 }
 
 // write sets the mark.
-func (t *target) write(ctx context.Context, tx pgx.Tx, m mark) error {
+func (t *target) write(ctx context.Context, tx pgx.Tx, m table.Mark) error {
 	_, err := tx.Exec(ctx, "UPDATE "+t.state.commits+" SET origin = $3, generation = $4, number = $5, fence = $6, committed_at = now() WHERE pipeline = $1 AND sink = $2",
-		t.env.Pipeline, t.env.Name, m.origin, int64(m.id.Generation), int64(m.id.Number), int64(m.fence))
+		t.env.Pipeline, t.env.Name, m.Origin, int64(m.ID.Generation), int64(m.ID.Number), int64(m.Fence))
 	return err
 }
 
 // Witness is the last commit.
 func (t *target) Witness(ctx context.Context) (id connectors.CheckpointID, ok bool, err error) {
-	var m mark
+	var m table.Mark
 	err = t.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
 		var there bool
 		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", t.state.commits).Scan(&there); err != nil || !there {
@@ -122,16 +102,10 @@ func (t *target) Witness(ctx context.Context) (id connectors.CheckpointID, ok bo
 		m, ok, err = t.read(ctx, tx, "")
 		return err
 	})
-	if err != nil || !ok || m.id.Number == 0 {
+	if err != nil || !ok {
 		return connectors.CheckpointID{}, false, err
 	}
-	if m.origin != t.origin() {
-		return connectors.CheckpointID{}, false, &connectors.ForeignWitnessError{
-			Mark: fmt.Sprintf("%s/%d/%d", m.origin, m.id.Generation, m.id.Number),
-			Text: fmt.Sprintf("checkpoint %d of generation %d of a pipeline called %s, in %s, is of another checkpoint storage", m.id.Number, m.id.Generation, t.env.Pipeline, t.state.commits),
-		}
-	}
-	return m.id, true, nil
+	return m.Witness(t.owner())
 }
 
 // Revoke lets no older process commit any more.
@@ -141,13 +115,9 @@ func (t *target) Revoke(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if m.origin != t.origin() { // which the user knows of
-			m = mark{origin: t.origin()}
+		if m, err = m.Revoke(t.owner()); err != nil {
+			return err
 		}
-		if m.fence > t.generation() {
-			return connectors.ErrFenced
-		}
-		m.fence = t.generation()
 		t.env.Failpoint("postgres.revoke.before")
 		return t.write(ctx, tx, m)
 	})
@@ -179,11 +149,6 @@ func (t *target) Rejected(ctx context.Context, after int64, limit int) (out []co
 	return out, last, err
 }
 
-type rejectedHeader struct {
-	Key   string `json:"key"`
-	Value []byte `json:"value"` // null, or base64
-}
-
 func readRejected(rows pgx.Rows, id *int64) (r connectors.Rejected, err error) {
 	var topic *string
 	var partition *int32
@@ -199,16 +164,8 @@ func readRejected(rows pgx.Rows, id *int64) (r connectors.Rejected, err error) {
 	if at != nil {
 		r.Record.Time = *at
 	}
-	var list []rejectedHeader
-	if len(headers) > 0 {
-		if err := json.Unmarshal(headers, &list); err != nil {
-			return r, err
-		}
-	}
-	for _, h := range list {
-		r.Record.Headers = append(r.Record.Headers, connectors.Header(h))
-	}
-	return r, nil
+	r.Record.Headers, err = table.DecodeHeaders(headers)
+	return r, err
 }
 
 // settle notes that refused rows up to a mark are handed over.
@@ -231,23 +188,15 @@ func (t *target) reject(ctx context.Context, tx pgx.Tx, id connectors.Checkpoint
 	var topic *string
 	var partition *int32
 	var offset, at *int64
-	var headers *string
 	if rec.Origin != nil {
 		topic, partition, offset = &rec.Origin.Topic, &rec.Origin.Partition, &rec.Offset
 	}
 	if rec.Time != 0 {
 		at = &rec.Time
 	}
-	if len(rec.Headers) > 0 {
-		list := make([]rejectedHeader, 0, len(rec.Headers))
-		for _, h := range rec.Headers {
-			list = append(list, rejectedHeader(h))
-		}
-		text, err := json.Marshal(list)
-		if err != nil {
-			return err
-		}
-		headers = new(string(text))
+	headers, err := table.EncodeHeaders(rec.Headers)
+	if err != nil {
+		return err
 	}
 	_, err = tx.Exec(ctx, "INSERT INTO "+t.state.rejected+` (pipeline, sink, generation, number, topic, partition, "offset", key, value, headers, time, row, kind, reason)`+
 		" VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)",
