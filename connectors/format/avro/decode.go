@@ -123,27 +123,36 @@ func (d *decoder) value(n *node) error {
 		}
 		return d.binary(n, b)
 	case "enum":
-		i, err := d.index(len(n.symbols), "a symbol of the enum")
-		if err != nil {
-			return err
-		}
-		if n.symbols[i] == "" {
-			return errors.New("the symbol is none of the reader's schema, which has no default")
-		}
-		d.dst = format.AppendString(d.dst, n.symbols[i])
+		return d.enum(n)
 	case "union":
-		i, err := d.index(len(n.branches), "a branch of the union")
-		if err != nil {
-			return err
-		}
-		if n.branches[i] == nil {
-			return errors.New("the value is of a type that the reader's schema does not have here")
-		}
-		return d.value(n.branches[i])
+		return d.union(n)
 	default:
 		return d.container(n)
 	}
 	return nil
+}
+
+func (d *decoder) enum(n *node) error {
+	i, err := d.index(len(n.symbols), "a symbol of the enum")
+	if err != nil {
+		return err
+	}
+	if n.symbols[i] == "" {
+		return errors.New("the symbol is none of the reader's schema, which has no default")
+	}
+	d.dst = format.AppendString(d.dst, n.symbols[i])
+	return nil
+}
+
+func (d *decoder) union(n *node) error {
+	i, err := d.index(len(n.branches), "a branch of the union")
+	if err != nil {
+		return err
+	}
+	if n.branches[i] == nil {
+		return errors.New("the value is of a type that the reader's schema does not have here")
+	}
+	return d.value(n.branches[i])
 }
 
 func (d *decoder) index(n int, want string) (int, error) {
