@@ -97,7 +97,7 @@ func theCoordinatorIsKilled(t *testing.T) {
 	p.signal(syscall.SIGKILL)
 	<-p.exited
 	stop()
-	j.drain(t, "kafka")
+	j.drain(t, j.start(t))
 }
 
 // crashBeforeCommit runs the process until it dies with a complete checkpoint that is not committed.
@@ -168,7 +168,7 @@ func aTransactionRunsOut(t *testing.T) {
 	}
 	j.rewrite(t, "on_lost_commit: fail", "on_lost_commit: rewind")
 	stop()
-	j.drain(t, "kafka")
+	j.drain(t, j.start(t))
 }
 
 // aLossIsAccepted wants the rest: no record twice, and only those of the one checkpoint lost.
@@ -243,7 +243,7 @@ func transactionsAreEndedByHand(t *testing.T) {
 			if verb == "commit" {
 				eventually(t, patience, "what was prepared is visible", func() bool { return visible(t, j.out) == before+prepared })
 			}
-			j.drain(t, "kafka") // after abort it goes back, and writes again
+			j.drain(t, j.start(t)) // after abort it goes back, and writes again
 		})
 	}
 }
