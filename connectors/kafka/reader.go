@@ -22,6 +22,7 @@ type reader struct {
 	env     connectors.ReaderEnv
 	log     *slog.Logger
 	dials   *dialWatch
+	end     context.CancelFunc // of what the client does
 	client  *kgo.Client
 	decoder *decompressor
 
@@ -74,13 +75,15 @@ func (s *source) Reader(env connectors.ReaderEnv, splits []connectors.Split) (co
 		ends: ends{every: endsEvery, provenFor: provenFor},
 	}
 	r.size.limit(env.Budget, &s.cfg.Client)
-	cl, err := s.conn.newClient(r.dials, r.fetchOptions(pool)...)
+	life, end := context.WithCancel(context.Background())
+	cl, err := s.conn.newClient(r.dials, append(r.fetchOptions(pool), kgo.WithContext(life))...)
 	if err != nil {
+		end()
 		return nil, err
 	}
-	r.client = cl
+	r.client, r.end = cl, end
 	if err := r.Add(splits); err != nil {
-		cl.Close()
+		_ = r.Close()
 		return nil, err
 	}
 	return r, nil
@@ -331,6 +334,9 @@ func (r *reader) stableEnd(p *kgo.FetchTopicPartition) int64 {
 func (r *reader) Close() error {
 	r.ends.close()
 	r.queue = nil
+	// Closing a client that fetches begins a fetch that nobody waits for, beside which it
+	// looks at what that changes. One whose life has ended begins none.
+	r.end()
 	r.client.Close()
 	return nil
 }
