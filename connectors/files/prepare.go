@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"math"
 	"slices"
@@ -127,7 +128,13 @@ func (w *writer) save(ctx context.Context, number, proven uint64, open []snapsho
 	}
 	w.saving.Lock()
 	defer w.saving.Unlock()
+	if err := w.life.Err(); err != nil {
+		return nil, fmt.Errorf("write segments into the checkpoint: the writer is closed: %w", err)
+	}
 	w.sink.failpoint("segment.before")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(w.life, cancel)()
 	out := make([]*openPart, len(open))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(maxSaving)

@@ -51,7 +51,9 @@ type writer struct {
 	number  uint64 // of the checkpoint that comes next
 	staging chan struct{}
 
-	saving sync.Mutex // one Prepare at a time writes segments
+	// saving is held while a Prepare reads open files: by one at a time, and Close waits
+	// for it before it drops them.
+	saving sync.Mutex
 
 	mu      sync.Mutex
 	pending []pending
@@ -399,6 +401,8 @@ func (w *writer) Close() error {
 	defer w.calls.Unlock()
 	_ = w.fail(context.Canceled) // for calls that come late
 	w.wg.Wait()
+	w.saving.Lock()
+	defer w.saving.Unlock()
 	for _, p := range w.open {
 		w.waiting = append(w.waiting, p)
 	}

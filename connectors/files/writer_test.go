@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -18,6 +19,7 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/connectortest"
 	"github.com/sluice-etl/sluice/storage"
+	"github.com/sluice-etl/sluice/storage/local"
 	"github.com/sluice-etl/sluice/storage/mem"
 	"github.com/sluice-etl/sluice/storage/storagetest"
 )
@@ -320,6 +322,45 @@ type noFiles struct{ connectors.CheckpointFiles }
 
 func (noFiles) Create(context.Context) (connectors.StateWriter, error) {
 	return nil, errors.New("no space left")
+}
+
+// stuckFiles makes no file before the call for it is given up.
+type stuckFiles struct {
+	connectors.CheckpointFiles
+	asked chan struct{}
+}
+
+func (f stuckFiles) Create(ctx context.Context) (connectors.StateWriter, error) {
+	close(f.asked)
+	<-ctx.Done()
+	return f.CheckpointFiles.Create(context.WithoutCancel(ctx))
+}
+
+// What a Prepare reads is not taken from under it, and a store that hangs holds up nobody.
+func TestAWriterThatClosesEndsThePrepareUnderWay(t *testing.T) {
+	dir, err := local.New(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, dir, nil)
+	b.write("1")
+	prepare, err := b.writer.Barrier(t.Context(), connectors.Barrier{ID: connectors.CheckpointID{Generation: 5, Number: 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := stuckFiles{&b.files, make(chan struct{})}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := prepare(t.Context(), files)
+		ended <- err
+	}()
+	<-files.asked
+	if err := b.writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; errors.Is(err, fs.ErrClosed) {
+		t.Errorf("the file was closed under it: %v", err)
+	}
 }
 
 // Prepares of two barriers may be run in the wrong order.
