@@ -148,8 +148,10 @@ func (t *txnSet) resolve(ctx context.Context, c connectors.Committable, d *txnDa
 			return fmt.Errorf("%s: the sink is closed: %w", what, err)
 		}
 		// Refusals such as PRODUCER_FENCED show in the next description.
-		if perr := pause(ctx, wait); perr != nil {
-			return t.conn.explain(t.dials, what, errors.Join(err, perr))
+		if pause(ctx, wait) != nil {
+			// What the cluster said last, which is no fault of a broker that cannot be
+			// reached where another one has answered.
+			return t.conn.explain(t.dials, what, err)
 		}
 	}
 }
