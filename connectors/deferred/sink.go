@@ -292,8 +292,12 @@ func (s *Sink) parts(com connectors.Committable, d *committableData, restored bo
 	if s.env.Restored != nil {
 		files = s.env.Restored()
 	}
-	if files == nil {
+	switch {
+	case files != nil:
+	case restored:
 		return nil, connectors.Permanent(fmt.Errorf("commit checkpoint %d: its rows cannot be read: there are no files of a restored checkpoint", com.Checkpoint.Number))
+	default: // a task has failed, and the next start commits it
+		return nil, fmt.Errorf("commit checkpoint %d: its rows are freed, as the run ends", com.Checkpoint.Number)
 	}
 	return fileParts(files, com, d)
 }
@@ -327,6 +331,12 @@ func (c *committer) Witness(ctx context.Context) (connectors.CheckpointID, bool,
 // files of checkpoints that nobody lists any more.
 func (c *committer) Revoke(ctx context.Context, _ []connectors.Committable) error {
 	return c.target.Revoke(ctx)
+}
+
+func (s *Sink) isProven(n uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return n <= s.proven
 }
 
 // Done frees what is proven.

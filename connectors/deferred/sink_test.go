@@ -124,19 +124,31 @@ func (r *run) write(subtask int, values ...string) error {
 	return r.writers[subtask].Write(r.t.Context(), rows)
 }
 
-// prepare takes the next checkpoint up to its committables.
-func (r *run) prepare() []connectors.Committable {
+// barrier begins the next checkpoint. What it returns prepares it.
+func (r *run) barrier() (prepare func() []connectors.Committable) {
 	r.t.Helper()
 	r.id.Number++
-	var out []connectors.Committable
+	var prepares []connectors.Prepare
 	for _, w := range r.writers {
 		p, err := w.Barrier(r.t.Context(), connectors.Barrier{ID: r.id})
 		r.must(err)
-		got, err := p(r.t.Context(), r.files)
-		r.must(err)
-		out = append(out, got.Committables...)
+		prepares = append(prepares, p)
 	}
-	return out
+	return func() (out []connectors.Committable) {
+		r.t.Helper()
+		for _, p := range prepares {
+			got, err := p(r.t.Context(), r.files)
+			r.must(err)
+			out = append(out, got.Committables...)
+		}
+		return out
+	}
+}
+
+// prepare takes the next checkpoint up to its committables.
+func (r *run) prepare() []connectors.Committable {
+	r.t.Helper()
+	return r.barrier()()
 }
 
 func (r *run) commit(coms []connectors.Committable, restored bool) {

@@ -25,8 +25,7 @@ type writer struct {
 
 	mu      sync.Mutex
 	pending []pending // ended by a barrier and not proven, in order
-	proven  uint64
-	held    int64 // bytes of kept rows in memory
+	held    int64     // bytes of kept rows in memory
 	closed  bool
 	err     error // what broke the writer: the pipeline has to restore
 }
@@ -39,7 +38,7 @@ type pending struct {
 }
 
 func newWriter(s *Sink, subtask int, e RowEncoder) *writer {
-	w := &writer{sink: s, subtask: subtask, encoder: e, proven: s.proven}
+	w := &writer{sink: s, subtask: subtask, encoder: e}
 	w.packer.originals = s.env.OnError == connectors.RowDeadLetter
 	w.spool = &spool{}
 	return w
@@ -191,7 +190,7 @@ func (w *writer) prepare(ctx context.Context, id connectors.CheckpointID, files 
 		if p.spool.rows > 0 {
 			var err error
 			if made.file, err = w.keep(ctx, p.spool, files); err != nil {
-				if w.isProven(p.id.Number) { // its rows were freed meanwhile
+				if w.sink.isProven(p.id.Number) { // its rows were freed meanwhile
 					continue
 				}
 				return connectors.Prepared{}, fmt.Errorf("keep rows with the checkpoint: %w", err)
@@ -216,12 +215,6 @@ func (w *writer) keep(ctx context.Context, sp *spool, files connectors.Checkpoin
 		return connectors.StateFile{}, err
 	}
 	return save(f, r)
-}
-
-func (w *writer) isProven(n uint64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return n <= w.proven
 }
 
 // spoolOf is what came before the barrier of a checkpoint that is not proven; nil where
@@ -251,7 +244,6 @@ func (w *writer) reader(s *spool) (io.ReadCloser, error) {
 func (w *writer) done(n uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.proven = max(w.proven, n)
 	w.pending = slices.DeleteFunc(w.pending, func(p pending) bool {
 		if p.id.Number > n {
 			return false
