@@ -6,19 +6,15 @@
 # Env: MONGODB_PORT (19717).
 . "$(dirname "${BASH_SOURCE[0]}")/_lib.sh"
 init_service mongodb
+. "$(dirname "${BASH_SOURCE[0]}")/_process.sh"
 
 FERRETDB_VERSION=v1.24.2
 DIST=$SERVICES_DOWNLOADS/ferretdb-$FERRETDB_VERSION
-read_current() {
-  if [ -s "$STATE/current" ]; then read -r CUR_PORT <"$STATE/current"; else CUR_PORT=; fi
-}
-read_current
-PORT=${MONGODB_PORT:-${CUR_PORT:-19717}}
-PIDFILE=$STATE/pid
-LOG=$STATE/mongodb.log
+PORT=${MONGODB_PORT:-${CUR:-19717}}
+SHAPE=$PORT TITLE=FerretDB NEEDS=(go)
 
 # Its own command needs files that a module does not hold; its package does not.
-install_ferretdb() {
+fetch() {
   mkdir -p "$1/src" "$1/bin"
   cat >"$1/src/main.go" <<'EOF'
 package main
@@ -63,49 +59,9 @@ answers() {
   ) 2>/dev/null
   [ "$got" -ge 16 ]
 }
-launch() {
-  require_free_port "$PORT"
-  mkdir -p "$STATE/data"
+run() {
   spawn "$PIDFILE" "$LOG" "$DIST/bin/ferretdb" "$SERVICE_HOST:$PORT" "$STATE/data"
-  wait_until "$PIDFILE" "$LOG" "FerretDB" answers
 }
-start() {
-  local t0=$SECONDS
-  need flock setsid go
-  lock_service
-  if alive "$PIDFILE"; then
-    [ "$CUR_PORT" = "$PORT" ] || die "already runs with MONGODB_PORT=$CUR_PORT: stop it first"
-    wait_until "$PIDFILE" "$LOG" "FerretDB" answers
-  else
-    install_once "$DIST" install_ferretdb
-    echo "$PORT" >"$STATE/current"
-    launch
-  fi
-  say "answers on $SERVICE_HOST:$PORT after $((SECONDS - t0)) s"
-}
-stop() { lock_service; stop_pid "$PIDFILE"; rm -f "$STATE/current"; say stopped; }
-status() {
-  local p
-  if p=$(pid_of "$PIDFILE"); then
-    if answers; then s=answers; else s='does not answer'; fi
-    echo "mongodb: pid $p, $SERVICE_HOST:$PORT $s, RSS $(rss_mib "$PIDFILE") MiB"
-    [ "$s" = answers ] || return 1
-  else
-    echo "mongodb: not running"; return 3
-  fi
-}
-must_run() { p=$(pid_of "$PIDFILE") || die "not running"; }
+print_env() { put_env MONGODB_URL "mongodb://$SERVICE_HOST:$PORT/"; }
 
-case ${1:-} in
-  start) start ;;
-  stop) stop ;;
-  status) status ;;
-  env) put_env MONGODB_URL "mongodb://$SERVICE_HOST:$PORT/" ;;
-  clean) stop; rm -rf "$STATE/data"; say "data removed" ;;
-  kill) lock_service; must_run; stop_pid "$PIDFILE" KILL; say killed ;;
-  restart) lock_service; stop_pid "$PIDFILE"; echo "$PORT" >"$STATE/current"; launch; say "answers again" ;;
-  pause) must_run; kill -s STOP "$p"; say paused ;;
-  resume) must_run; kill -s CONT "$p"; say resumed ;;
-  log) echo "$LOG" ;;
-  *) sed -n '2,6s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
-esac
+serve "$@"

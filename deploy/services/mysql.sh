@@ -10,29 +10,25 @@
 # ${TMPDIR:-/tmp} if that user cannot reach SERVICES_DIR.
 . "$(dirname "${BASH_SOURCE[0]}")/_lib.sh"
 init_service mysql
+. "$(dirname "${BASH_SOURCE[0]}")/_process.sh"
 
-read_current() {
-  if [ -s "$STATE/current" ]; then read -r CUR_PORT <"$STATE/current"; else CUR_PORT=; fi
-}
-read_current
-PORT=${MYSQL_PORT:-${CUR_PORT:-19306}}
+PORT=${MYSQL_PORT:-${CUR:-19306}}
+SHAPE=$PORT TITLE=MariaDB
 DB_USER=${MYSQL_USER:-etl}
 DB_PASSWORD=${MYSQL_PASSWORD:-etl-secret}
 DB=${MYSQL_DB:-etl}
-PIDFILE=$STATE/pid
-LOG=$STATE/mysql.log
 
-find_bin() {
+installed() {
   SERVER=$(command -v mariadbd || ls /usr/sbin/mariadbd 2>/dev/null) && CLIENT=$(command -v mariadb) && command -v mariadb-install-db >/dev/null
 }
-install_mysql() {
-  find_bin && return 0
+install() {
+  installed && return 0
   [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || die "no MariaDB server here: install one"
   say "first use: installing MariaDB"
   { DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mariadb-server ||
     { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends mariadb-server; }; } \
     >"$STATE/install.log" 2>&1 || fail_with_log "$STATE/install.log" "installing MariaDB failed"
-  find_bin || die "no MariaDB server after the install"
+  installed || die "no MariaDB server after the install"
 }
 
 # As root: become the user mysql, in place (the same pid).
@@ -53,7 +49,8 @@ run_sql() { # DATABASE ARGS...
 }
 answers() { [ "$(run_sql "$DB" -Nse 'select 1' 2>/dev/null)" = 1 ]; }
 
-init_data() {
+arrange() {
+  choose_data make
   [ -d "$DATA/mysql" ] && return 0
   (cd / && "${AS[@]}" mariadb-install-db --no-defaults --datadir="$DATA" --auth-root-authentication-method=normal --skip-test-db) \
     >"$STATE/init.log" 2>&1 9>&- || fail_with_log "$STATE/init.log" "mariadb-install-db failed"
@@ -67,42 +64,12 @@ FLUSH PRIVILEGES;
 Q
   [ ${#AS[@]} = 0 ] || chown mysql: "$DATA/users.sql"
 }
-launch() {
-  require_free_port "$PORT"
+run() {
   cd /
   # shellcheck disable=SC2086
   spawn "$PIDFILE" "$LOG" "${AS[@]}" "$SERVER" --no-defaults --datadir="$DATA" --bind-address="$SERVICE_HOST" --port="$PORT" \
     --socket="$DATA/socket" --pid-file="$DATA/pid" --init-file="$DATA/users.sql" --skip-name-resolve --innodb-buffer-pool-size=128M \
     --character-set-server=utf8mb4 ${MYSQL_EXTRA:-}
-  wait_until "$PIDFILE" "$LOG" "MariaDB" answers
-}
-start() {
-  local t0=$SECONDS
-  need flock setsid
-  lock_service
-  install_mysql
-  if alive "$PIDFILE"; then
-    [ "$CUR_PORT" = "$PORT" ] || die "already runs with MYSQL_PORT=$CUR_PORT: stop it first"
-    wait_until "$PIDFILE" "$LOG" "MariaDB" answers
-  else
-    choose_data make
-    init_data
-    echo "$PORT" >"$STATE/current"
-    launch
-  fi
-  say "answers on $SERVICE_HOST:$PORT after $((SECONDS - t0)) s"
-}
-stop() { lock_service; stop_pid "$PIDFILE"; rm -f "$STATE/current"; say stopped; }
-status() {
-  local p
-  find_bin || { echo "mysql: not installed"; return 3; }
-  if p=$(pid_of "$PIDFILE"); then
-    if answers; then s=answers; else s='does not answer'; fi
-    echo "mysql: pid $p, $SERVICE_HOST:$PORT $s, RSS $(rss_mib "$PIDFILE") MiB"
-    [ "$s" = answers ] || return 1
-  else
-    echo "mysql: not running"; return 3
-  fi
 }
 print_env() {
   put_env MYSQL_URL "mysql://$DB_USER:$DB_PASSWORD@$SERVICE_HOST:$PORT/$DB"
@@ -112,19 +79,12 @@ print_env() {
   put_env MYSQL_PASSWORD "$DB_PASSWORD"
   put_env MYSQL_DB "$DB"
 }
-must_run() { p=$(pid_of "$PIDFILE") || die "not running"; }
+remove_data() { choose_data; rm -rf "$DATA"; }
+more() {
+  [ "${1:-}" = sql ] || return 64
+  shift
+  installed || die "not installed"
+  run_sql "$DB" "$@"
+}
 
-case ${1:-} in
-  start) start ;;
-  stop) stop ;;
-  status) status ;;
-  env) print_env ;;
-  clean) stop; choose_data; rm -rf "$DATA"; say "data removed" ;;
-  kill) lock_service; must_run; stop_pid "$PIDFILE" KILL; say killed ;;
-  restart) lock_service; install_mysql; choose_data make; stop_pid "$PIDFILE"; echo "$PORT" >"$STATE/current"; launch; say "answers again" ;;
-  pause) must_run; kill -s STOP "$p"; say paused ;;
-  resume) must_run; kill -s CONT "$p"; say resumed ;;
-  sql) shift; find_bin || die "not installed"; run_sql "$DB" "$@" ;;
-  log) echo "$LOG" ;;
-  *) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
-esac
+serve "$@"

@@ -10,26 +10,23 @@
 #      system without them), VERSITYGW_VERSION.
 . "$(dirname "${BASH_SOURCE[0]}")/_lib.sh"
 init_service s3
+. "$(dirname "${BASH_SOURCE[0]}")/_process.sh"
 
 VERSITYGW_VERSION=${VERSITYGW_VERSION:-v1.8.0}
 DIST=$SERVICES_DOWNLOADS/versitygw-$VERSITYGW_VERSION
-read_current() {
-  if [ -s "$STATE/current" ]; then read -r CUR_PORT CUR_TLS <"$STATE/current"; else CUR_PORT=; CUR_TLS=; fi
-}
-read_current
-S3_PORT=${S3_PORT:-${CUR_PORT:-19500}}
+read -r CUR_PORT CUR_TLS <<<"$CUR"
+PORT=${S3_PORT:-${CUR_PORT:-19500}}
 S3_TLS=${S3_TLS:-${CUR_TLS:-0}}
+SHAPE="$PORT $S3_TLS" VARIABLES="S3_PORT and S3_TLS" TITLE="the S3 server" NEEDS=(curl)
 if [ -z "${S3_BUCKETS:-}" ] && [ -s "$STATE/buckets" ]; then S3_BUCKETS=$(cat "$STATE/buckets"); fi
 S3_BUCKETS=${S3_BUCKETS:-etl-test}
 S3_ACCESS_KEY=${S3_ACCESS_KEY:-etl-access}
 S3_SECRET_KEY=${S3_SECRET_KEY:-etl-secret-key}
 S3_REGION=${S3_REGION:-us-east-1}
-PIDFILE=$STATE/pid
-LOG=$STATE/s3.log
 CERTS=$STATE/certs
-if [ "$S3_TLS" = 1 ]; then ENDPOINT=https://$SERVICE_HOST:$S3_PORT; else ENDPOINT=http://$SERVICE_HOST:$S3_PORT; fi
+if [ "$S3_TLS" = 1 ]; then ENDPOINT=https://$SERVICE_HOST:$PORT; else ENDPOINT=http://$SERVICE_HOST:$PORT; fi
 
-install_s3() {
+fetch() {
   need go
   (cd "$1" && env -u GOFLAGS GOBIN="$1/bin" GO111MODULE=on go install -p 2 -ldflags '-s -w' \
     "github.com/versity/versitygw/cmd/versitygw@$VERSITYGW_VERSION")
@@ -56,45 +53,21 @@ make_bucket() {
   esac
 }
 
-launch() {
+run() {
   local opts=() tls=()
   if [ "${S3_SIDECAR:-0}" = 1 ]; then mkdir -p "$STATE/meta"; opts+=(--sidecar "$STATE/meta"); fi
   if [ "$S3_TLS" = 1 ]; then make_certs "$CERTS"; tls=(--cert "$CERTS/server.pem" --key "$CERTS/server.key"); fi
-  mkdir -p "$STATE/data"
-  require_free_port "$S3_PORT"
   spawn "$PIDFILE" "$LOG" env ROOT_ACCESS_KEY_ID="$S3_ACCESS_KEY" ROOT_SECRET_ACCESS_KEY="$S3_SECRET_KEY" \
-    GOMEMLIMIT="${S3_MEMLIMIT:-512MiB}" "$DIST/bin/versitygw" --port "$SERVICE_HOST:$S3_PORT" --region "$S3_REGION" \
+    GOMEMLIMIT="${S3_MEMLIMIT:-512MiB}" "$DIST/bin/versitygw" --port "$SERVICE_HOST:$PORT" --region "$S3_REGION" \
     --keep-alive "${tls[@]}" posix "${opts[@]}" "$STATE/data"
-  wait_until "$PIDFILE" "$LOG" "the S3 server" answers
 }
 
-start() {
-  local b t0=$SECONDS
-  need curl flock setsid
-  lock_service
-  if alive "$PIDFILE"; then
-    [ "$CUR_PORT $CUR_TLS" = "$S3_PORT $S3_TLS" ] || die "already runs with S3_PORT=$CUR_PORT S3_TLS=$CUR_TLS: stop it first"
-    wait_until "$PIDFILE" "$LOG" "the S3 server" answers
-  else
-    install_once "$DIST" install_s3
-    echo "$S3_PORT $S3_TLS" >"$STATE/current"
-    launch
-  fi
+ready() {
+  local b
   for b in ${S3_BUCKETS//,/ }; do make_bucket "$b"; done
   echo "$S3_BUCKETS" >"$STATE/buckets"
-  say "answers on $ENDPOINT after $((SECONDS - t0)) s"
 }
-stop() { lock_service; stop_pid "$PIDFILE"; rm -f "$STATE/current"; say stopped; }
-status() {
-  local p
-  if p=$(pid_of "$PIDFILE"); then
-    if answers; then s=answers; else s='does not answer'; fi
-    echo "s3: pid $p, $ENDPOINT $s, RSS $(rss_mib "$PIDFILE") MiB"
-    [ "$s" = answers ] || return 1
-  else
-    echo "s3: not running"; return 3
-  fi
-}
+where() { echo "$ENDPOINT"; }
 print_env() {
   local b=${S3_BUCKETS//,/ }
   put_env S3_ENDPOINT "$ENDPOINT"
@@ -107,19 +80,11 @@ print_env() {
   put_env S3_FORCE_PATH_STYLE true
   if [ "$S3_TLS" = 1 ]; then put_env S3_CA_FILE "$CERTS/ca.pem"; put_env AWS_CA_BUNDLE "$CERTS/ca.pem"; fi
 }
-must_run() { p=$(pid_of "$PIDFILE") || die "not running"; }
+remove_data() { rm -rf "$STATE/data" "$STATE/meta" "$STATE/buckets"; }
+more() {
+  [ "${1:-}" = bucket ] || return 64
+  shift
+  for b in "$@"; do make_bucket "$b"; done
+}
 
-case ${1:-} in
-  start) start ;;
-  stop) stop ;;
-  status) status ;;
-  env) print_env ;;
-  clean) stop; rm -rf "$STATE/data" "$STATE/meta" "$STATE/buckets"; say "data removed" ;;
-  kill) lock_service; must_run; stop_pid "$PIDFILE" KILL; say killed ;;
-  restart) lock_service; stop_pid "$PIDFILE"; echo "$S3_PORT $S3_TLS" >"$STATE/current"; launch; say "answers again" ;;
-  pause) must_run; kill -s STOP "$p"; say paused ;;
-  resume) must_run; kill -s CONT "$p"; say resumed ;;
-  bucket) shift; for b in "$@"; do make_bucket "$b"; done ;;
-  log) echo "$LOG" ;;
-  *) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
-esac
+serve "$@"
