@@ -96,12 +96,13 @@ FROM information_schema.columns WHERE table_schema = ? AND table_name = ? ORDER 
 	return out, rows.Err()
 }
 
-// documents are the columns that MariaDB calls JSON: text with a condition.
+// documents are the columns that MariaDB calls JSON: text with a condition. MySQL has a
+// type for them, and does not tell whose a condition is.
 func (t *target) documents(ctx context.Context) (out []string, err error) {
-	rows, err := t.db.QueryContext(ctx, "SELECT check_clause FROM information_schema.check_constraints WHERE constraint_schema = ? AND check_clause LIKE 'json_valid(%'", t.database)
+	rows, err := t.db.QueryContext(ctx, "SELECT check_clause FROM information_schema.check_constraints WHERE constraint_schema = ? AND table_name = ? AND check_clause LIKE 'json_valid(%'", t.database, t.name)
 	var e *driver.MySQLError
-	if errors.As(err, &e) && e.Number == 1109 {
-		return nil, nil // a server too old to have conditions
+	if errors.As(err, &e) && (e.Number == 1109 || e.Number == 1054) {
+		return nil, nil // a server too old to have conditions, or MySQL
 	}
 	if err != nil {
 		return nil, err
