@@ -191,7 +191,7 @@ func file(cols []connectors.Column, name string) trip {
 		if err := f.convert(t.Context(), &out, bytes.NewReader(whole)); err != nil {
 			return "", err
 		}
-		r, err := parquet.Open(bytes.NewReader(out.Bytes()), int64(out.Len()))
+		r, err := parquet.Open(bytes.NewReader(out.Bytes()), int64(out.Len()), 1<<20)
 		if err != nil {
 			return "", err
 		}

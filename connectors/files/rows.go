@@ -61,7 +61,7 @@ func (in *input) rowsOf(s *Source) (rowFile, error) {
 		r.Skip(from)
 		return &countedRows{r, from}, nil
 	case s.layout.parquet != nil:
-		r, err := parquet.Open(in.file, in.file.Size())
+		r, err := parquet.Open(in.file, in.file.Size(), int(s.config.MaxLine))
 		if err != nil {
 			return nil, in.unreadable(err)
 		}
@@ -99,7 +99,7 @@ func (in *input) unreadable(err error) error {
 	switch {
 	case in.zipped():
 		return in.broken(0, err)
-	case errors.Is(err, csvfile.ErrTooLong), errors.Is(err, avrofile.ErrTooLong), errors.Is(err, errTooLong):
+	case errors.Is(err, csvfile.ErrTooLong), errors.Is(err, avrofile.ErrTooLong), errors.Is(err, parquet.ErrTooLarge), errors.Is(err, errTooLong):
 		return connectors.Permanent(fmt.Errorf("read file %s: %w: raise it, or mend the file", in.split.ID, err))
 	case in.file.err != nil:
 		return fmt.Errorf("read file %s: %w", in.split.ID, in.file.err)

@@ -15,6 +15,8 @@ import (
 // ErrTooLong is reported of a record that is longer than allowed.
 var ErrTooLong = errors.New("the record is longer than max_line")
 
+const bufferSize = 256 << 10
+
 // Reader reads records as JSON objects.
 type Reader struct {
 	in     *bufio.Reader
@@ -35,7 +37,7 @@ type cell struct {
 
 // NewReader reads a file from its beginning. Records may be limit bytes long.
 func NewReader(r io.Reader, o *Options, limit int) (*Reader, error) {
-	out := &Reader{in: bufio.NewReaderSize(r, 256<<10), opts: o, limit: limit}
+	out := &Reader{in: bufio.NewReaderSize(r, bufferSize), opts: o, limit: limit}
 	for _, c := range o.Columns {
 		out.names, out.types = append(out.names, c.Name), append(out.types, c.Type)
 	}
@@ -109,16 +111,14 @@ func (r *Reader) Next(dst []byte) ([]byte, error) {
 // record reads up to the line break that stands outside of quotes.
 func (r *Reader) record() error {
 	r.raw = r.raw[:0]
-	open := false
+	from, at := r.pos, begins
 	for {
 		piece, err := r.in.ReadSlice('\n')
 		r.raw = append(r.raw, piece...)
 		r.pos += int64(len(piece))
+		at = at.behind(piece, r.opts.Delimiter[0])
 		if len(r.raw) > r.limit+2 {
-			return fmt.Errorf("%w, near byte %d", ErrTooLong, r.pos)
-		}
-		if bytes.Count(piece, []byte{'"'})%2 == 1 {
-			open = !open
+			return tooLong(from, at)
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
@@ -130,12 +130,59 @@ func (r *Reader) record() error {
 			return nil
 		case err != nil:
 			return err
-		case open:
+		case at == within:
 			continue
 		}
 		r.raw = bytes.TrimSuffix(bytes.TrimSuffix(r.raw, []byte{'\n'}), []byte{'\r'})
 		return nil
 	}
+}
+
+func tooLong(from int64, at place) error {
+	if at == within {
+		return fmt.Errorf("%w, which begins at byte %d with a quote that is not closed", ErrTooLong, from)
+	}
+	return fmt.Errorf("%w, which begins at byte %d", ErrTooLong, from)
+}
+
+// place is where in a record a byte stands. Only a quote at the beginning of a field opens
+// it for line breaks: one that stands anywhere else is text, or an error of its own line,
+// and joins no lines.
+type place uint8
+
+const (
+	begins place = iota // of a field
+	plain               // in a field without quotes, or behind the quotes of one that goes on
+	within              // quotes
+	closed              // behind a quote, which ends the field or is the first of two
+)
+
+// behind is the place behind some more bytes.
+func (p place) behind(piece []byte, delimiter byte) place {
+	if p != within && bytes.IndexByte(piece, '"') < 0 { // as nearly always
+		switch n := len(piece); {
+		case n == 0:
+			return p
+		case piece[n-1] == delimiter:
+			return begins
+		}
+		return plain
+	}
+	for _, c := range piece {
+		switch {
+		case p == within:
+			if c == '"' {
+				p = closed
+			}
+		case c == '"' && (p == begins || p == closed):
+			p = within
+		case c == delimiter:
+			p = begins
+		default:
+			p = plain
+		}
+	}
+	return p
 }
 
 // split takes the record apart; false where quotes are wrong.

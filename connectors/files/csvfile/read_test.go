@@ -9,6 +9,7 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/columns"
+	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 func readText(text string, o *Options) (rows []string, err error) {
@@ -48,6 +49,10 @@ func TestRecordsAreTakenApartByRFC4180(t *testing.T) {
 		{"a text for null", "a;b\n\\N;\"\\N\"\n;x", null, []string{`{"a":null,"b":"\\N"}`, `{"a":"","b":"x"}`}},
 		{"types", "ok,n,x\ntrue,9223372036854775807,1\n", typed, []string{`{"ok":true,"n":9223372036854775807,"x":"1"}`}},
 		{"what does not fit is left as it is", "n,ok\nx,true\n1\n1,true,3\n\"1\"2,true\n2,false\n", typed, []string{"x,true", "1", "1,true,3", `"1"2,true`, `{"n":2,"ok":false}`}},
+		{"a quote within a field that has none around it", "a,b\n1,5\" disk\n2,x\"\"\n3,\"y\"\n", NewOptions(), []string{`{"a":"1","b":"5\" disk"}`, `{"a":"2","b":"x\"\""}`, `{"a":"3","b":"y"}`}},
+		{"text behind a closing quote", "a,b\n1,\"x\"y\"z\n2,\"v\" \n3,\"w\"\r\n", NewOptions(), []string{`1,"x"y"z`, `2,"v" `, `{"a":"3","b":"w"}`}},
+		{"a quote that is not closed takes the lines up to the next one", "a,b\n1,\"x\n2,\"y\"\n3,z\n", NewOptions(), []string{"1,\"x\n2,\"y\"", `{"a":"3","b":"z"}`}},
+		{"a quote that is not closed at the end", "a,b\n1,x\n2,\"y\n", NewOptions(), []string{`{"a":"1","b":"x"}`, "2,\"y\n"}},
 		{"without a header", "x\n\n\"y\"", bare, []string{`{"a":"x"}`, `{"a":"y"}`}},
 		{"a mark of the encoding", "\xef\xbb\xbfa\nx\n", NewOptions(), []string{`{"a":"x"}`}},
 		{"empty", "", NewOptions(), nil},
@@ -58,9 +63,37 @@ func TestRecordsAreTakenApartByRFC4180(t *testing.T) {
 			}
 		})
 	}
-	if _, err := readText("a\n\""+strings.Repeat("x", 2000), NewOptions()); !errors.Is(err, ErrTooLong) {
+	_, err := readText("a\nx\n\""+strings.Repeat("x\n", 1000), NewOptions())
+	if !errors.Is(err, ErrTooLong) || !strings.Contains(err.Error(), "which begins at byte 4 with a quote that is not closed") {
 		t.Errorf("a quote that is not closed: %v", err)
 	}
+}
+
+// A field can lie across the pieces in which a file is read.
+func TestQuotesAreSeenAcrossTheBuffer(t *testing.T) {
+	o := NewOptions()
+	o.Header, o.Columns = false, columns.List{{Name: "a", Type: connectors.Type{Base: connectors.Text}}, {Name: "b", Type: connectors.Type{Base: connectors.Text}}}
+	for n := bufferSize - 4; n <= bufferSize+1; n++ {
+		for _, c := range []struct{ behind, a, b string }{
+			{`,"1` + "\n" + `2"`, "", "1\n2"}, {`x,"3""` + "\n" + `"`, "x", "3\"\n"}, {`"y,z"`, `"y`, `z"`},
+		} {
+			long := strings.Repeat("x", n)
+			r, err := NewReader(strings.NewReader(long+c.behind+"\nlast,row\n"), o, 2*bufferSize)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, want := range []string{string(row(long+c.a, c.b)), `{"a":"last","b":"row"}`} {
+				if got, err := r.Next(nil); err != nil || string(got) != want {
+					t.Fatalf("%d bytes and %q: %.20q … %q, %v", n, c.behind, got, got[max(0, len(got)-40):], err)
+				}
+			}
+		}
+	}
+}
+
+func row(a, b string) []byte {
+	out := append(format.AppendString([]byte(`{"a":`), a), `,"b":`...)
+	return append(format.AppendString(out, b), '}')
 }
 
 func FuzzRead(f *testing.F) {

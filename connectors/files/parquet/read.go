@@ -18,24 +18,26 @@ import (
 // Reader reads the rows of a file as JSON objects, from any row on.
 type Reader struct {
 	file   *parquet.File
+	pages  *pages
 	root   *node
 	cols   [][]parquet.Value
-	groups []parquet.RowGroup
-	rows   parquet.Rows // of the row group that is being read
-	skip   int64        // rows of the next group to pass over
+	groups []parquet.RowGroup // that are still to be read
+	rows   parquet.Rows       // of the row group that is being read
+	skip   int64              // rows of the next group to pass over
 	buf    []parquet.Row
 	have   []parquet.Row // of buf, what is not given out
 }
 
-// Open reads what the file tells of itself.
-func Open(r io.ReaderAt, size int64) (_ *Reader, err error) {
+// Open reads what the file tells of itself. A page may have 16 times maxLine bytes.
+func Open(r io.ReaderAt, size int64, maxLine int) (_ *Reader, err error) {
 	defer caught(&err)
-	f, err := parquet.OpenFile(r, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+	p := &pages{ReaderAt: r, size: size, limit: pageLines * int64(maxLine)}
+	f, err := parquet.OpenFile(p, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 	if err != nil {
 		return nil, fmt.Errorf("read Parquet: %w", err)
 	}
 	leaf := 0
-	out := &Reader{file: f, root: build("", f.Schema(), &leaf, 0, 0), groups: f.RowGroups(), buf: make([]parquet.Row, 64)}
+	out := &Reader{file: f, pages: p, root: build("", f.Schema(), &leaf, 0, 0), groups: f.RowGroups(), buf: make([]parquet.Row, 64)}
 	out.cols = make([][]parquet.Value, leaf)
 	return out, nil
 }
@@ -86,6 +88,8 @@ func (r *Reader) fill() error {
 		if len(r.groups) == 0 {
 			return io.EOF
 		}
+		all := r.file.Metadata().RowGroups
+		r.pages.enter(&all[len(all)-len(r.groups)])
 		r.rows = r.groups[0].Rows()
 		r.groups = r.groups[1:]
 		if r.skip > 0 {

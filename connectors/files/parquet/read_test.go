@@ -30,7 +30,7 @@ func FuzzOpen(f *testing.F) {
 		f.Add(damaged)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		r, err := Open(bytes.NewReader(data), int64(len(data)))
+		r, err := Open(bytes.NewReader(data), int64(len(data)), 1<<20)
 		if err != nil {
 			return
 		}
