@@ -48,6 +48,20 @@ type Rows struct {
 	// these facts in their headers already, or are rows of a table that holds them;
 	// expressions of the sink have no value for them.
 	DeadLetter []*RecordError
+	// Headers are what the sink's format says in headers: each row that has a value gets
+	// them, and no row keeps those of its record with such a name. One with a nil value
+	// only takes the record's away. Dead letters have none.
+	Headers []Header
+}
+
+// Replaces reports whether the format has taken a record's header of that name over.
+func (r *Rows) Replaces(name string) bool {
+	for i := range r.Headers {
+		if r.Headers[i].Key == name {
+			return true
+		}
+	}
+	return false
 }
 
 // Len is the number of rows.

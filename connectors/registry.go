@@ -59,6 +59,9 @@ type SinkSpec struct {
 	// with topic, partition, offset, key, value, reason …), since the sink has no
 	// headers to carry those facts in.
 	DeadLetterRows bool
+	// Headers says that records are written with headers, in which a format can say the
+	// schema of a value.
+	Headers bool
 	// Lines says that values are written one a line: the encoder then gives values
 	// without raw line breaks, null for a tombstone, and refuses empty ones.
 	Lines bool

@@ -19,6 +19,7 @@ type Plan struct {
 	chains []*chain // each after those that feed it
 	sinks  []*sinkNode
 	byName map[string]*node
+	marked bool // see findMarks
 }
 
 // chain is a part of the graph that one task of each subtask runs by function
@@ -118,6 +119,7 @@ func NewPlan(p *spec.Pipeline) *Plan {
 	b.findCarries()
 	b.findScopes()
 	b.warnOfTime()
+	b.findMarks()
 	b.countWriters()
 	b.checkGuarantees()
 	return b.plan
@@ -389,8 +391,22 @@ func (b *planner) addSink(s *spec.Sink) {
 	if _, err := format.NewOutput(s.Format); err != nil {
 		b.fault(s.ConfigPath(), err)
 	}
+	if format.MarksInHeaders(s.Format) && !s.Spec.Headers {
+		b.fault(s.ConfigPath(), &connectors.FieldError{
+			Key: "format", Msg: "records of this sink have no headers, which registry.mark: header puts schemas into",
+			Help: "leave mark out, and the schema of a value is said in front of it",
+		})
+	}
 	sink.columns = columnsOf(sink.view)
 	b.checkRows(sink)
+}
+
+// findMarks finds out whether records come with marks of schemas in their headers, which
+// are of values that no sink writes as they came.
+func (b *planner) findMarks() {
+	for _, s := range b.spec.Sources {
+		b.plan.marked = b.plan.marked || format.ReadsMarks(s.Format)
+	}
 }
 
 // countWriters finds out which chains write to each sink, dead letters included.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format"
+	"github.com/sluice-etl/sluice/connectors/format/registry"
 	"github.com/sluice-etl/sluice/pipeline/expr"
 )
 
@@ -53,6 +54,9 @@ func newSinkOp(t *task, n *node, to *sinkWriter, fail failFunc) (*sinkOp, error)
 	}
 	s := &sinkOp{task: t, to: to, encode: enc, exprs: n.sink.exprs, changes: n.sink.changes, fail: fail, round: firstRound}
 	s.rows.Layout = n.sink.view.Layout()
+	if t.attempt.plan.marked {
+		s.rows.Headers = []connectors.Header{{Key: registry.Header}} // taken away
+	}
 	s.noteEval = func(row uint16, e *expr.EvalError) { s.evalFailed = append(s.evalFailed, evalFailure{row, e}) }
 	s.noteEncode = func(i int, err error) { s.encodeFailed = append(s.encodeFailed, encodeFailure{i, err}) }
 	if s.output, err = format.NewOutput(n.sink.spec.Format); err != nil || s.output == nil {

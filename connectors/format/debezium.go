@@ -22,6 +22,9 @@ func (c *debeziumConfig) json() *jsonConfig {
 
 func (c *debeziumConfig) strict() bool { return c.Strict }
 
+// SchemaMarks implements marked.
+func (c *debeziumConfig) SchemaMarks() (read, inHeaders bool) { return marksOf(c.Format) }
+
 // Validate reports limits that make no sense.
 func (c *debeziumConfig) Validate() error {
 	err := c.json().Validate()

@@ -83,8 +83,8 @@ type Output interface {
 	Start(ctx context.Context, env Env) error
 	// Encode replaces rows.Values, which are JSON and nil for tombstones, by values that
 	// lie in the batch's arena. A row that cannot be written has the value nil and is given to
-	// fail by its position in rows.Sel, in ascending order. An error says that no row can
-	// be written.
+	// fail by its position in rows.Sel, in ascending order. It sets rows.Headers where it
+	// says something in headers. An error says that no row can be written.
 	Encode(ctx context.Context, rows *connectors.Rows, fail func(i int, err error)) error
 }
 
@@ -186,6 +186,38 @@ func Strict(cfg connectors.FormatConfig) bool {
 	}
 	s, ok := config.(interface{ strict() bool })
 	return ok && s.strict()
+}
+
+// marked is implemented by configurations of formats whose values can say by a mark of
+// which schema they are.
+type marked interface {
+	// SchemaMarks reports whether values are read by their marks, and whether a sink writes
+	// them into headers.
+	SchemaMarks() (read, inHeaders bool)
+}
+
+// ReadsMarks reports whether a source of cfg's format reads marks of schemas, which are
+// of the values as they came and of no other.
+func ReadsMarks(cfg connectors.FormatConfig) bool {
+	read, _ := marksOf(cfg)
+	return read
+}
+
+// MarksInHeaders reports whether a sink of cfg's format says the schema of a value in a header.
+func MarksInHeaders(cfg connectors.FormatConfig) bool {
+	_, inHeaders := marksOf(cfg)
+	return inHeaders
+}
+
+func marksOf(cfg connectors.FormatConfig) (read, inHeaders bool) {
+	_, config, err := configure(cfg)
+	if err != nil {
+		return false, false
+	}
+	if m, ok := config.(marked); ok {
+		return m.SchemaMarks()
+	}
+	return false, false
 }
 
 // Check reports whether cfg names a format and sets it up correctly.

@@ -19,6 +19,7 @@ import (
 func init() {
 	connectors.RegisterSink(connectors.SinkSpec{
 		Name:      "kafka",
+		Headers:   true,
 		Example:   "kafka:\n  brokers: [localhost:9092]\n  topic: results\n  key: string(id)\n",
 		Doc:       "Writes to a topic of Kafka, exactly once by default: readers with isolation read_committed see each checkpoint's records when it is complete.",
 		NewConfig: newSinkConfig,

@@ -162,7 +162,10 @@ func (r *row) measure(cfg *SinkConfig, rows *connectors.Rows, i int, rec *connec
 	for _, h := range cfg.Headers {
 		r.size += len(h.Name) + valueBytes(rows.Slot(i, h.Expr.Slot)) + 10
 	}
-	r.headers = len(rec.Headers) + len(cfg.Headers)
+	for h := range rows.Headers {
+		r.size += len(rows.Headers[h].Key) + len(rows.Headers[h].Value) + 10
+	}
+	r.headers = len(rec.Headers) + len(cfg.Headers) + len(rows.Headers)
 }
 
 // untaken tells why the broker would refuse a row, and every other one that is
@@ -231,14 +234,19 @@ func (c *chunk) value(v connectors.Value) []byte {
 	return c.buf[at:len(c.buf):len(c.buf)]
 }
 
-// headers collects a row's headers: the record's own but for those that an
-// expression sets, then these.
+// headers collects a row's headers: the record's own but for those that the format or
+// an expression sets, then these.
 func (w *writer) headers(cfg *SinkConfig, rows *connectors.Rows, i int, rec *connectors.Record) []kgo.RecordHeader {
 	c := w.chunk
 	at := len(c.headers)
 	for h := range rec.Headers {
-		if own := &rec.Headers[h]; !cfg.setsHeader(own.Key) {
+		if own := &rec.Headers[h]; !cfg.setsHeader(own.Key) && !rows.Replaces(own.Key) {
 			c.headers = append(c.headers, kgo.RecordHeader{Key: c.text(own.Key), Value: c.copy(own.Value)})
+		}
+	}
+	for _, h := range rows.Headers {
+		if h.Value != nil && rows.Values[i] != nil && !cfg.setsHeader(h.Key) {
+			c.headers = append(c.headers, kgo.RecordHeader{Key: h.Key, Value: c.copy(h.Value)})
 		}
 	}
 	for _, h := range cfg.Headers {

@@ -86,6 +86,29 @@ func TestExpressionsSetKeyHeadersTimeAndPartition(t *testing.T) {
 	}
 }
 
+func TestHeadersOfTheFormatReplaceTheRecordsOwn(t *testing.T) {
+	_, brokers := fake(t)
+	out := topic(t, brokers, 1, nil)
+	p := process(t, brokers, 1, nil, out).start(1, nil)
+	defer p.stop()
+	rows := rowsOf("v", "gone", "")
+	for i := range rows.Batch.Records {
+		rows.Batch.Records[i].Headers = []connectors.Header{{Key: "schema", Value: []byte("old")}, {Key: "a", Value: []byte("1")}, {Key: "stale", Value: []byte("x")}}
+	}
+	rows.Values[1] = nil
+	rows.Headers = []connectors.Header{{Key: "schema", Value: []byte("new")}, {Key: "stale"}}
+	if err := p.writers[0].Write(testContext(t), rows); err != nil {
+		t.Fatal(err)
+	}
+	p.mustCommit(p.prepared(1, 1), false)
+	want := []string{"[{a 1} {schema new}]", "[{a 1}]", "[{a 1} {schema new}]"} // a tombstone is of no schema
+	for i, r := range fetchAll(t, brokers, out, 3) {
+		if got := fmt.Sprintf("%s", r.Headers); got != want[i] {
+			t.Errorf("record %d has the headers %s, want %s", i, got, want[i])
+		}
+	}
+}
+
 func TestADeadLetterKeepsWhatItCameWith(t *testing.T) {
 	_, brokers := fake(t)
 	out := topic(t, brokers, 1, nil)

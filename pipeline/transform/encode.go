@@ -43,6 +43,9 @@ func buildEncode(config any, env *Env) Step {
 	if _, err := format.NewOutput(s.Format); err != nil {
 		env.fault([]string{"format"}, err)
 	}
+	if format.MarksInHeaders(s.Format) {
+		env.fault([]string{"format"}, errors.New("a field has no headers, which registry.mark: header puts schemas into: leave mark out"))
+	}
 	ref, err := env.In.Field([]string{s.Field})
 	if err != nil {
 		env.fault([]string{"field"}, err)

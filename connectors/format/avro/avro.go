@@ -20,6 +20,7 @@ import (
 type config struct {
 	Schema        schemaText          `key:"schema" doc:"the schema, as the JSON of Avro in a text or as YAML. With a registry, values are read as this schema has them, whatever they are written with, and a sink registers it"`
 	SchemaFile    string              `key:"schema_file" file:"true" doc:"file with the schema, from the folder of the pipeline's file"`
+	References    []string            `key:"references" file:"true" doc:"files with the schemas of types that the schema names, each behind those that it names itself. A sink registers each under a subject of its own"`
 	Registry      registry.Config     `key:"registry" doc:"schema registry that speaks Confluent's API: values are marked with the schema that they are written with"`
 	Name          string              `key:"name" doc:"full name of the record whose schema a sink makes of the types of its rows"`
 	IgnoreUnknown bool                `key:"ignore_unknown" doc:"a sink leaves fields out that the schema does not have; otherwise such a row is a record error"`
@@ -27,7 +28,11 @@ type config struct {
 
 	schema *avro.Schema
 	root   *node
+	draft  *registry.Draft // the schema as it is written
 }
+
+// SchemaMarks says where values have the marks of their schemas.
+func (c *config) SchemaMarks() (read, inHeaders bool) { return c.Registry.Marks() }
 
 // schemaText is a schema as text or as a block of YAML.
 type schemaText string
@@ -61,11 +66,11 @@ func (c *config) Validate() error {
 		}
 		text = string(data)
 	}
-	if text != "" {
-		var err error
-		if c.schema, c.root, err = parseSchema(text, nil); err != nil {
-			faults = append(faults, &connectors.FieldError{Key: key, Msg: "no schema of Avro: " + err.Error()})
-		}
+	switch {
+	case text != "":
+		faults = append(faults, c.load(key, text))
+	case len(c.References) > 0:
+		faults = append(faults, &connectors.FieldError{Key: "references", Msg: "there is no schema that names their types", Help: "write schema or schema_file"})
 	}
 	if c.MaxSize < 1 {
 		faults = append(faults, &connectors.FieldError{Key: "max_size", Msg: "a size above 0 is wanted"})

@@ -18,7 +18,7 @@ type output struct {
 	*config
 	encoder
 	writer *node
-	mark   []byte // what stands before each value
+	mark   registry.Marker
 }
 
 // Start implements format.Output.
@@ -52,11 +52,13 @@ func (o *output) Start(ctx context.Context, env format.Env) error {
 	if err != nil {
 		return err
 	}
-	id, err := client.Register(ctx, subject, "AVRO", o.schema.String(), env.ReadOnly)
+	s, err := client.Register(ctx, subject, o.draft, env.ReadOnly)
+	if err == nil {
+		o.mark, err = o.Registry.Marker(s, nil)
+	}
 	if err != nil {
 		return err
 	}
-	o.mark = registry.AppendMark(nil, id)
 	return o.prepare()
 }
 
@@ -65,6 +67,7 @@ func (o *output) local(env format.Env) (err error) {
 	if o.root == nil {
 		var text string
 		if text, err = deriveSchema(o.Name, env.Columns); err == nil {
+			o.draft = &registry.Draft{Type: "AVRO", Text: text}
 			o.schema, o.root, err = parseSchema(text, nil)
 		}
 		if err != nil {
@@ -83,7 +86,9 @@ func (o *output) follow(subject string, s registry.Schema) (err error) {
 	if _, o.writer, err = parseSchema(s.Text, s.References); err != nil {
 		return connectors.Permanent(fmt.Errorf("the newest schema of subject %s cannot be used: %w", subject, err))
 	}
-	o.mark = registry.AppendMark(nil, s.ID)
+	if o.mark, err = o.Registry.Marker(s, nil); err != nil {
+		return err
+	}
 	return o.prepare()
 }
 
@@ -128,11 +133,12 @@ func (o *output) defaults(n *node, seen map[*node]bool) error {
 
 // Encode implements format.Output.
 func (o *output) Encode(_ context.Context, rows *connectors.Rows, fail func(i int, err error)) error {
+	rows.Headers = o.mark.Headers
 	for i, value := range rows.Values {
 		if value == nil {
 			continue
 		}
-		room := append(rows.Batch.Arena.Grow(len(value)+len(o.mark)), o.mark...)
+		room := append(rows.Batch.Arena.Grow(len(value)+len(o.mark.Prefix)), o.mark.Prefix...)
 		out, err := o.encode(room, o.writer, value)
 		if err != nil {
 			rows.Values[i] = nil

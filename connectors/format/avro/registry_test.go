@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -244,5 +246,60 @@ func TestARegistryThatIsAwayIsWaitedForAndAskedOnce(t *testing.T) {
 	_, err := formattest.Input(t, withRegistry(reg, nil)).JSON(ctx, nil, &connectors.Record{Value: []byte("\x00\x00\x00\x00\x07\x02\x02a")})
 	if err == nil || format.IsRefused(err) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a registry that stays away is no fault of the record: %v", err)
+	}
+}
+
+// inFiles writes files into a folder and returns their paths, in the order of names.
+func inFiles(t *testing.T, texts ...string) (paths []any) {
+	t.Helper()
+	folder := t.TempDir()
+	for i := 0; i < len(texts); i += 2 {
+		path := filepath.Join(folder, texts[i])
+		if err := os.WriteFile(path, []byte(texts[i+1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	return paths
+}
+
+func TestASinkRegistersTheTypesThatItsSchemaNames(t *testing.T) {
+	reg := newRegistry(t)
+	refs := inFiles(t,
+		"currency.avsc", `{"type":"enum","name":"currency","namespace":"shop","symbols":["EUR","USD"]}`,
+		"money.avsc", `{"type":"record","name":"shop.money","fields":[{"name":"n","type":"long"},{"name":"c","type":["null","currency"]}]}`,
+		"unused.avsc", `{"type":"fixed","name":"shop.unused","size":4}`)
+	cfg := withRegistry(reg, map[string]any{
+		"schema":     `{"type":"record","name":"bid","namespace":"shop","fields":[{"name":"p","type":{"type":"array","items":"money"}}]}`,
+		"references": refs, "registry.mark": "header",
+	})
+	out := formattest.Output(t, cfg, formattest.Env("bids"))
+	const row = `{"p":[{"n":1,"c":"EUR"},{"n":2,"c":null}]}`
+	value, headers, err := formattest.WriteMarked(out, row)
+	if err != nil || len(headers) != 1 {
+		t.Fatal(headers, err)
+	}
+	for subject, want := range map[string]string{"bids-value": "shop.money", "shop.money": "shop.currency", "shop.currency": ""} {
+		s, ok := reg.GetSchema(subject, 1)
+		var refers string
+		for _, r := range s.References {
+			refers += r.Name
+		}
+		if !ok || refers != want {
+			t.Errorf("subject %s refers to %q, want %q", subject, refers, want)
+		}
+	}
+	if reg.SubjectExists("shop.unused") {
+		t.Error("a type that nothing names is registered")
+	}
+	// By any reader, and by one that has the files.
+	for _, in := range []connectors.FormatConfig{withRegistry(reg, nil), cfg} {
+		if got, err := formattest.Read(formattest.Input(t, in), value, headers...); err != nil || got != row {
+			t.Errorf("%s, %v", got, err)
+		}
+	}
+	without := formattest.Config("avro", map[string]any{"references": refs})
+	if err := format.Check(without); err == nil || !strings.Contains(err.Error(), "no schema that names their types") {
+		t.Error(err)
 	}
 }

@@ -54,12 +54,23 @@ func Read(in format.Input, value []byte, headers ...connectors.Header) (string, 
 
 // Write turns JSON into a value.
 func Write(out format.Output, json string) (value []byte, err error) {
+	value, _, err = WriteMarked(out, json)
+	return value, err
+}
+
+// WriteMarked turns JSON into a value and the headers that say its schema.
+func WriteMarked(out format.Output, json string) (value []byte, headers []connectors.Header, err error) {
 	b := &connectors.Batch{}
 	b.Size(1, 0)
 	rows := &connectors.Rows{Batch: b, Sel: []uint16{0}, Values: [][]byte{[]byte(json)}}
 	broken := out.Encode(context.Background(), rows, func(_ int, failed error) { err = failed })
 	if broken != nil {
-		return nil, broken
+		return nil, nil, broken
 	}
-	return rows.Values[0], err
+	for _, h := range rows.Headers {
+		if h.Value != nil {
+			headers = append(headers, h)
+		}
+	}
+	return rows.Values[0], headers, err
 }

@@ -18,12 +18,16 @@ import (
 type config struct {
 	Schema     Text            `key:"schema" doc:"the JSON Schema, as a text or as YAML"`
 	SchemaFile string          `key:"schema_file" file:"true" doc:"file with the schema, from the folder of the pipeline's file"`
+	References []string        `key:"references" file:"true" doc:"files with schemas that the schema refers to, by their $id or their file name, each behind those that it refers to itself. A sink registers each under a subject of its own"`
 	Registry   registry.Config `key:"registry" doc:"schema registry that speaks Confluent's API: values are marked with the schema that they are written with"`
 	Checked    bool            `key:"validate" doc:"values are checked; otherwise only marks are read and written"`
 
-	text  string
+	draft *registry.Draft // the schema as it is written; nil where there is none
 	check *Validator
 }
+
+// SchemaMarks says where values have the marks of their schemas.
+func (c *config) SchemaMarks() (read, inHeaders bool) { return c.Registry.Marks() }
 
 // Text is a schema as text or as a block of YAML.
 type Text string
@@ -46,29 +50,29 @@ func (s *Text) UnmarshalConfig(v any) error {
 func (c *config) Validate() error {
 	faults := []error{c.Registry.Check()}
 	key := "schema"
-	c.text = string(c.Schema)
+	text := string(c.Schema)
 	if c.SchemaFile != "" {
 		key = "schema_file"
-		if c.text != "" {
+		if text != "" {
 			return &connectors.FieldError{Key: key, Msg: "there are both schema and schema_file", Help: "keep one of them"}
 		}
 		data, err := os.ReadFile(c.SchemaFile)
 		if err != nil {
 			return &connectors.FieldError{Key: key, Msg: "it cannot be read: " + err.Error()}
 		}
-		c.text = string(data)
+		text = string(data)
 	}
-	if c.text != "" {
-		var err error
-		if c.check, err = Compile(c.text); err != nil {
-			faults = append(faults, &connectors.FieldError{Key: key, Msg: "no JSON Schema: " + err.Error()})
-		}
+	switch {
+	case text != "":
+		faults = append(faults, c.load(key, text))
+	case len(c.References) > 0:
+		faults = append(faults, &connectors.FieldError{Key: "references", Msg: "there is no schema that refers to them", Help: "write schema or schema_file"})
 	}
 	return errors.Join(faults...)
 }
 
 func (c *config) usable() error {
-	if c.text == "" && !c.Registry.Set() {
+	if c.draft == nil && !c.Registry.Set() {
 		return &connectors.FieldError{Key: "schema", Msg: "a schema or a registry is wanted", Help: "write registry: {url: …}, schema_file or schema"}
 	}
 	return nil
@@ -89,7 +93,7 @@ func init() {
 		},
 		Schema: func(c any) []byte {
 			if cfg := c.(*config); cfg.check != nil && cfg.Checked {
-				return []byte(cfg.text)
+				return []byte(cfg.draft.Text)
 			}
 			return nil
 		},
@@ -169,7 +173,7 @@ func compile(s registry.Schema) (*Validator, error) {
 // output writes values.
 type output struct {
 	*config
-	mark []byte
+	mark registry.Marker
 }
 
 // Start implements format.Output.
@@ -185,9 +189,11 @@ func (o *output) Start(ctx context.Context, env format.Env) error {
 	if err != nil {
 		return err
 	}
-	if o.text != "" {
-		id, err := client.Register(ctx, subject, "JSON", o.text, env.ReadOnly)
-		o.mark = registry.AppendMark(nil, id)
+	if o.draft != nil {
+		s, err := client.Register(ctx, subject, o.draft, env.ReadOnly)
+		if err == nil {
+			o.mark, err = o.Registry.Marker(s, nil)
+		}
 		return err
 	}
 	s, ok, err := client.Latest(ctx, subject)
@@ -200,15 +206,16 @@ func (o *output) Start(ctx context.Context, env format.Env) error {
 	if s.Type != "JSON" {
 		return connectors.Permanent(fmt.Errorf("the newest schema of subject %s is of %s and no JSON Schema", subject, s.Type))
 	}
-	o.mark = registry.AppendMark(nil, s.ID)
 	if o.check, err = compile(s); err != nil {
 		return connectors.Permanent(fmt.Errorf("the newest schema of subject %s cannot be used: %w", subject, err))
 	}
-	return nil
+	o.mark, err = o.Registry.Marker(s, nil)
+	return err
 }
 
 // Encode implements format.Output.
 func (o *output) Encode(_ context.Context, rows *connectors.Rows, fail func(i int, err error)) error {
+	rows.Headers = o.mark.Headers
 	for i, value := range rows.Values {
 		if value == nil {
 			continue
@@ -220,9 +227,9 @@ func (o *output) Encode(_ context.Context, rows *connectors.Rows, fail func(i in
 				continue
 			}
 		}
-		if len(o.mark) > 0 {
+		if mark := o.mark.Prefix; len(mark) > 0 {
 			a := &rows.Batch.Arena
-			rows.Values[i] = a.Keep(append(append(a.Grow(len(o.mark)+len(value)), o.mark...), value...))
+			rows.Values[i] = a.Keep(append(append(a.Grow(len(mark)+len(value)), mark...), value...))
 		}
 	}
 	return nil

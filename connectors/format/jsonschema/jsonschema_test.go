@@ -1,6 +1,8 @@
 package jsonschema
 
 import (
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -71,6 +73,43 @@ func TestSchemasOfARegistry(t *testing.T) {
 		err = o.Start(t.Context(), formattest.Env("none"))
 	}
 	if !connectors.IsPermanent(err) {
+		t.Error(err)
+	}
+}
+
+func TestASinkRegistersTheSchemasThatItsOwnRefersTo(t *testing.T) {
+	reg := srfake.New()
+	t.Cleanup(reg.Close)
+	dir := t.TempDir()
+	var paths []any
+	for _, f := range [][2]string{
+		{"n.json", `{"type":"integer"}`},
+		{"money.json", `{"$id":"https://shop.example/money.json","type":"object","properties":{"n":{"type":"integer"}}}`},
+		{"unused.json", `{"type":"string"}`},
+	} {
+		path := filepath.Join(dir, f[0])
+		if err := os.WriteFile(path, []byte(f[1]), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, path)
+	}
+	cfg := formattest.Config("json_schema", map[string]any{
+		"schema":     `{"properties":{"list":{"prefixItems":[{"$ref":"https://shop.example/money.json#/properties/n"},{"$ref":"n.json"}]}}}`,
+		"references": paths, "registry": map[string]any{"url": reg.URL(), "mark": "header"},
+	})
+	value, headers, err := formattest.WriteMarked(formattest.Output(t, cfg, formattest.Env("t")), `{"list":[1,2]}`)
+	if err != nil || string(value) != `{"list":[1,2]}` || len(headers) != 1 {
+		t.Fatal(string(value), headers, err)
+	}
+	s, _ := reg.GetSchema("t-value", 1)
+	if len(s.References) != 2 || s.References[0].Subject != "n.json" || s.References[1].Subject != "https://shop.example/money.json" || reg.SubjectExists("unused.json") {
+		t.Errorf("references %+v", s.References)
+	}
+	in := formattest.Input(t, formattest.Config("json_schema", map[string]any{"registry": map[string]any{"url": reg.URL()}}))
+	if _, err := formattest.Read(in, value, headers...); err != nil {
+		t.Error(err)
+	}
+	if _, err := formattest.Read(in, []byte(`{"list":["x"]}`), headers...); !format.IsRefused(err) {
 		t.Error(err)
 	}
 }

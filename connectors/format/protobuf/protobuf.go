@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -30,9 +29,12 @@ type config struct {
 	IgnoreUnknown bool                `key:"ignore_unknown" doc:"a sink leaves fields out that the message does not have; otherwise such a row is a record error"`
 	MaxSize       connectors.ByteSize `key:"max_size" doc:"largest JSON that a value may become; a larger one is a record error"`
 
-	text string
-	root protoreflect.MessageDescriptor // nil where the registry says it
+	draft *registry.Draft                // the schema as it is written; nil where there is none
+	root  protoreflect.MessageDescriptor // nil where the registry says it
 }
+
+// SchemaMarks says where values have the marks of their schemas.
+func (c *config) SchemaMarks() (read, inHeaders bool) { return c.Registry.Marks() }
 
 // Validate reads the schema and reports what contradicts itself.
 func (c *config) Validate() error {
@@ -78,21 +80,20 @@ func (c *config) load(key string) error {
 		c.root = m
 		return nil
 	}
-	var file protoreflect.FileDescriptor
-	var err error
+	from := &sources{folders: c.Imports, texts: map[string]string{}}
+	name := mainFile
 	if key == "schema" {
-		c.text = c.Schema
-		file, err = fromText(context.Background(), c.Schema, nil)
+		from.texts[name] = c.Schema
 	} else {
-		var data []byte
-		if data, err = os.ReadFile(c.SchemaFile); err == nil {
-			c.text = string(data)
-			file, err = fromFile(context.Background(), c.SchemaFile, c.Imports)
-		}
+		name = from.place(c.SchemaFile)
 	}
-	if err == nil {
-		c.root, err = messageOf(file, c.Message)
+	file, err := compile(context.Background(), name, from)
+	if err != nil {
+		return err
 	}
+	c.draft = from.draft(file, map[string]*registry.Draft{})
+	c.draft.Name = ""
+	c.root, err = messageOf(file, c.Message)
 	return err
 }
 
@@ -216,7 +217,7 @@ func (in *input) find(ctx context.Context, m registry.Mark, index, payload []byt
 type output struct {
 	writer
 	descriptor protoreflect.MessageDescriptor
-	mark       []byte
+	mark       registry.Marker
 }
 
 // Start implements format.Output.
@@ -237,45 +238,46 @@ func (o *output) Start(ctx context.Context, env format.Env) error {
 	if err != nil {
 		return err
 	}
-	var id int
-	if o.text != "" {
-		id, err = client.Register(ctx, subject, "PROTOBUF", o.text, env.ReadOnly)
+	var s registry.Schema
+	if o.draft != nil {
+		s, err = client.Register(ctx, subject, o.draft, env.ReadOnly)
 	} else {
-		id, err = o.follow(ctx, client, subject)
+		s, err = o.follow(ctx, client, subject)
 	}
 	if err != nil {
 		return err
 	}
-	o.mark, err = registry.AppendIndexMark(nil, id, indexOf(o.descriptor))
+	o.mark, err = o.Registry.Marker(s, indexOf(o.descriptor))
 	return err
 }
 
 // follow writes by the newest schema of a subject.
-func (o *output) follow(ctx context.Context, client *registry.Client, subject string) (int, error) {
+func (o *output) follow(ctx context.Context, client *registry.Client, subject string) (registry.Schema, error) {
 	s, ok, err := client.Latest(ctx, subject)
 	if err != nil {
-		return 0, err
+		return s, err
 	}
 	if !ok || s.Type != "PROTOBUF" {
-		return 0, connectors.Permanent(fmt.Errorf("the subject %s has no schema of Protobuf: write schema_file, which is registered then", subject))
+		return s, connectors.Permanent(fmt.Errorf("the subject %s has no schema of Protobuf: write schema_file, which is registered then", subject))
 	}
 	file, err := fromText(ctx, s.Text, s.References)
 	if err == nil {
 		o.descriptor, err = messageOf(file, o.Message)
 	}
 	if err != nil {
-		return 0, connectors.Permanent(fmt.Errorf("the newest schema of subject %s: %w", subject, err))
+		return s, connectors.Permanent(fmt.Errorf("the newest schema of subject %s: %w", subject, err))
 	}
-	return s.ID, nil
+	return s, nil
 }
 
 // Encode implements format.Output.
 func (o *output) Encode(_ context.Context, rows *connectors.Rows, fail func(i int, err error)) error {
+	rows.Headers = o.mark.Headers
 	for i, value := range rows.Values {
 		if value == nil {
 			continue
 		}
-		room := append(rows.Batch.Arena.Grow(len(value)+len(o.mark)), o.mark...)
+		room := append(rows.Batch.Arena.Grow(len(value)+len(o.mark.Prefix)), o.mark.Prefix...)
 		out, err := o.encode(room, value)
 		if err != nil {
 			rows.Values[i] = nil

@@ -208,6 +208,45 @@ func TestMessagesOfARegistry(t *testing.T) {
 	}
 }
 
+func TestASinkRegistersTheFilesThatItsSchemaImports(t *testing.T) {
+	reg := srfake.New()
+	t.Cleanup(reg.Close)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"shop/a.proto":    `syntax = "proto3"; package shop; import "shop/b.proto"; import "google/protobuf/timestamp.proto"; message A { B b = 1; google.protobuf.Timestamp at = 2; }`,
+		"shop/b.proto":    `syntax = "proto3"; package shop; message B { int64 n = 1; }`,
+		"shop/none.proto": `syntax = "proto3";`,
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const row = `{"b":{"n":7},"at":"2026-01-31T00:00:00Z"}`
+	for topic, options := range map[string]map[string]any{
+		"file": {"schema_file": filepath.Join(dir, "shop/a.proto")},
+		"text": {"schema": `syntax = "proto3"; package shop; import "shop/b.proto"; import "google/protobuf/timestamp.proto"; message A { B b = 1; google.protobuf.Timestamp at = 2; }`},
+	} {
+		options["imports"] = []any{dir}
+		options["registry"] = map[string]any{"url": reg.URL(), "reference_strategy": "qualified"}
+		value, err := formattest.Write(formattest.Output(t, formattest.Config("protobuf", options), formattest.Env(topic)), row)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, ok := reg.GetSchema(topic+"-value", 1)
+		if want := (sr.SchemaReference{Name: "shop/b.proto", Subject: "shop.b", Version: 1}); !ok || len(s.References) != 1 || s.References[0] != want {
+			t.Errorf("%s: references %+v, want %+v", topic, s.References, want)
+		}
+		in := formattest.Input(t, formattest.Config("protobuf", map[string]any{"registry": map[string]any{"url": reg.URL()}}))
+		if got, err := formattest.Read(in, value); err != nil || got != row {
+			t.Errorf("%s: %s, %v", topic, got, err)
+		}
+	}
+}
+
 func FuzzRead(f *testing.F) {
 	f.Add([]byte("\x08\x01\x12\x00"))
 	in := formattest.Input(f, withSchema(everything))

@@ -5,7 +5,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"github.com/bufbuild/protocompile"
@@ -18,19 +17,6 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format/registry"
 )
-
-// fromFile compiles a .proto file; imports are looked for in folders.
-func fromFile(ctx context.Context, path string, folders []string) (protoreflect.FileDescriptor, error) {
-	dir, name := filepath.Split(path)
-	for _, f := range folders { // the name by which others import it
-		if rel, err := filepath.Rel(f, path); err == nil && !strings.HasPrefix(rel, "..") {
-			dir, name = f, rel
-			break
-		}
-	}
-	paths := append([]string{dir}, folders...)
-	return compile(ctx, filepath.ToSlash(name), &protocompile.SourceResolver{ImportPaths: paths})
-}
 
 // mainFile is the name of a schema that has none.
 const mainFile = "schema.proto"

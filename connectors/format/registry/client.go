@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/sr"
@@ -21,6 +20,7 @@ import (
 // Schema is a schema of the registry.
 type Schema struct {
 	ID   int
+	GUID string // empty where the registry has none
 	Type string // AVRO, PROTOBUF or JSON
 	Text string
 	// References are the schemas that it refers to, each behind those that it refers to
@@ -127,27 +127,24 @@ func (c *Client) missing(m Mark) error {
 }
 
 func (c *Client) fetch(ctx context.Context, m Mark) (out Schema, err error) {
-	var s sr.Schema
-	id := m.ID
+	s := sr.SubjectSchema{ID: m.ID}
 	err = c.call(ctx, "get schema "+m.String(), func(ctx context.Context) (err error) {
 		if m.ByGUID {
-			var found sr.SubjectSchema
-			found, err = c.api.SchemaByGUID(ctx, m.guid())
-			s, id = found.Schema, found.ID
+			s, err = c.api.SchemaByGUID(ctx, m.guid())
 			return err
 		}
-		s, err = c.api.SchemaByID(ctx, m.ID)
+		s.Schema, err = c.api.SchemaByID(ctx, m.ID)
 		return err
 	})
 	if err != nil {
 		return Schema{}, err
 	}
-	return c.whole(ctx, id, s)
+	return c.whole(ctx, s)
 }
 
 // whole adds the schemas that s refers to.
-func (c *Client) whole(ctx context.Context, id int, s sr.Schema) (Schema, error) {
-	out := Schema{ID: id, Type: s.Type.String(), Text: s.Schema}
+func (c *Client) whole(ctx context.Context, s sr.SubjectSchema) (Schema, error) {
+	out := Schema{ID: s.ID, GUID: s.GUID, Type: s.Type.String(), Text: s.Schema.Schema}
 	seen := map[string]bool{}
 	err := c.resolve(ctx, s.References, seen, &out.References, 0)
 	return out, err
@@ -195,61 +192,9 @@ func (c *Client) Latest(ctx context.Context, subject string) (out Schema, ok boo
 		return Schema{}, false, nil
 	}
 	if err == nil {
-		out, err = c.whole(ctx, s.ID, s.Schema)
+		out, err = c.whole(ctx, s)
 	}
 	return out, err == nil, err
-}
-
-// Register gives the id of a schema under a subject, which is registered where it is not
-// there and the configuration lets it. readOnly lets nothing. An error that trying again
-// cannot mend is Permanent.
-func (c *Client) Register(ctx context.Context, subject, kind, text string, readOnly bool) (id int, err error) {
-	s := sr.Schema{Schema: text}
-	if err := s.Type.UnmarshalText([]byte(kind)); err != nil {
-		return 0, err
-	}
-	ask := ctx
-	if c.config.Normalize {
-		ask = sr.WithParams(ctx, sr.Normalize)
-	}
-	err = c.call(ask, "look up the schema of subject "+subject, func(ctx context.Context) error {
-		found, err := c.api.LookupSchema(ctx, subject, s)
-		id = found.ID
-		return err
-	})
-	if !isMissing(err) {
-		return id, err
-	}
-	if !c.config.AutoRegister || readOnly {
-		return 0, connectors.Permanent(fmt.Errorf("the subject %s does not have this schema, and auto_register is off: register it, "+
-			"set registry.auto_register, or leave the schema out to write by the subject's newest", subject))
-	}
-	err = c.call(ask, "register the schema of subject "+subject, func(ctx context.Context) (err error) {
-		id, err = c.api.RegisterSchema(ctx, subject, s, -1, -1)
-		return err
-	})
-	var answer *sr.ResponseError
-	if errors.As(err, &answer) && answer.StatusCode == http.StatusConflict {
-		return 0, connectors.Permanent(fmt.Errorf("the registry refuses the schema of subject %s: it cannot follow the schemas that are there%s. "+
-			"Make the change a compatible one (new fields with a default), or set the subject's compatibility", subject, c.reasons(ask, subject, s, answer)))
-	}
-	return id, err
-}
-
-// reasons are why a schema cannot follow those of a subject.
-func (c *Client) reasons(ctx context.Context, subject string, s sr.Schema, refusal *sr.ResponseError) string {
-	said := refusal.Message
-	if res, err := c.api.CheckCompatibility(sr.WithParams(ctx, sr.Verbose), subject, -1, s); err == nil && len(res.Messages) > 0 {
-		said = strings.Join(res.Messages, "; ")
-	}
-	const most = 2000
-	if said = strings.TrimSuffix(strings.TrimSpace(said), "."); said == "" {
-		return ""
-	}
-	if len(said) > most {
-		said = said[:most] + "…"
-	}
-	return ": " + said
 }
 
 // call asks the registry again and again until it answers. What it does not have, and
@@ -269,6 +214,8 @@ func (c *Client) call(ctx context.Context, what string, f func(context.Context) 
 		switch {
 		case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
 			return connectors.Permanent(fmt.Errorf("%w (check username and password, or token)", err))
+		case answer.StatusCode == http.StatusUnprocessableEntity:
+			return connectors.Permanent(fmt.Errorf("%w (the registry takes the schema, or a name in the request, for invalid)", err))
 		case answer.StatusCode >= 500 || answer.StatusCode == http.StatusTooManyRequests || answer.StatusCode == http.StatusRequestTimeout:
 			return err
 		}

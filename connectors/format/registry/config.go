@@ -5,6 +5,7 @@ package registry
 import (
 	"errors"
 	"net/url"
+	"strings"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -21,6 +22,8 @@ type Config struct {
 	Timeout         connectors.TimeSpan `key:"timeout" doc:"longest wait for one answer"`
 	Subject         string              `key:"subject" doc:"subject that a sink's schema is kept under, instead of one by subject_strategy"`
 	SubjectStrategy string              `key:"subject_strategy" enum:"topic|record|topic_record" doc:"what a sink names the subject by: topic (TOPIC-value), record (the schema's full name) or topic_record (TOPIC-NAME)"`
+	References      string              `key:"reference_strategy" enum:"name|qualified" doc:"what a sink names the subjects of schemas that its own refers to: by the name in the reference, or that of an imported .proto file qualified, shop/money.proto as shop.money"`
+	Mark            string              `key:"mark" enum:"value|header" doc:"where a sink says the schema of a value: value puts its id in front of it, header its GUID, or the id where the registry has no GUIDs, into the header __value_schema_id, for sinks with headers"`
 	AutoRegister    bool                `key:"auto_register" doc:"a sink registers its schema; otherwise the subject must have it"`
 	Normalize       bool                `key:"normalize" doc:"the registry brings schemas into a normal form before it compares them"`
 	Cache           int                 `key:"cache" doc:"how many schemas each task keeps"`
@@ -28,8 +31,15 @@ type Config struct {
 
 // Default is the block as it is without options.
 func Default() Config {
-	return Config{Timeout: connectors.TimeSpan(10 * time.Second), SubjectStrategy: "topic", AutoRegister: true, Cache: 1000}
+	return Config{Timeout: connectors.TimeSpan(10 * time.Second), SubjectStrategy: "topic", References: "name", Mark: "value", AutoRegister: true, Cache: 1000}
 }
+
+// inHeader is the value of Mark for marks in headers.
+const inHeader = "header"
+
+// Marks reports whether values are read by their marks, and whether a sink writes marks
+// into headers.
+func (c *Config) Marks() (read, inHeaders bool) { return c.Set(), c.Set() && c.Mark == inHeader }
 
 // Set reports whether there is a registry.
 func (c *Config) Set() bool { return len(c.URL) > 0 }
@@ -48,7 +58,7 @@ func (c *Config) Check() error {
 			fault("url", "there is a user in it", "write username and password")
 		}
 	}
-	if !c.Set() && (c.Username != "" || c.Token != "" || c.Subject != "") {
+	if !c.Set() && (c.Username != "" || c.Token != "" || c.Subject != "" || c.Mark == inHeader) {
 		fault("url", "is missing", "write url: http://HOST:8081")
 	}
 	if c.Username != "" && c.Token != "" {
@@ -92,4 +102,12 @@ func (c *Config) SubjectOf(topic, record string) (string, error) {
 		return topic + "-" + record, nil
 	}
 	return topic + "-value", nil
+}
+
+// ReferenceSubject is the subject of a schema that others refer to by a name.
+func (c *Config) ReferenceSubject(name string) string {
+	if c.References == "qualified" {
+		return strings.ReplaceAll(strings.TrimSuffix(name, ".proto"), "/", ".")
+	}
+	return name
 }

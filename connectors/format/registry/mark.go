@@ -2,7 +2,10 @@ package registry
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/twmb/franz-go/pkg/sr"
 
@@ -57,9 +60,38 @@ func cut(b []byte) (m Mark, rest []byte, ok bool) {
 	return m, nil, false
 }
 
-// AppendMark appends the mark of a schema, which stands before a value.
-func AppendMark(dst []byte, id int) []byte {
-	return binary.BigEndian.AppendUint32(append(dst, magicID), uint32(id))
+// Marker marks the values of a sink, which are all of one schema.
+type Marker struct {
+	// Prefix is what stands before each value; empty where the mark is in a header.
+	Prefix []byte
+	// Headers is what connectors.Rows.Headers become: the mark, or what takes away that of
+	// the value that a record came with.
+	Headers []connectors.Header
+}
+
+// Marker makes the marks of a schema. index says which message of a schema of Protobuf the
+// values are of; nil for other schemas. A mark in a header is the schema's GUID, or its id
+// where the registry gives no GUIDs; readers take both.
+func (c *Config) Marker(s Schema, index []int) (Marker, error) {
+	mark := binary.BigEndian.AppendUint32([]byte{magicID}, uint32(s.ID))
+	if c.Mark == inHeader && s.GUID != "" {
+		guid, err := hex.DecodeString(strings.ReplaceAll(s.GUID, "-", ""))
+		if err != nil || len(guid) != 16 {
+			return Marker{}, connectors.Permanent(fmt.Errorf("schema registry: schema %d has the GUID %q, which is none", s.ID, s.GUID))
+		}
+		mark = append([]byte{magicGUID}, guid...)
+	}
+	if index != nil {
+		whole, err := new(sr.ConfluentHeader).AppendEncode(nil, 0, index)
+		if err != nil {
+			return Marker{}, connectors.Permanent(err)
+		}
+		mark = append(mark, whole[5:]...)
+	}
+	if c.Mark == inHeader {
+		return Marker{Headers: []connectors.Header{{Key: Header, Value: mark}}}, nil
+	}
+	return Marker{Prefix: mark, Headers: []connectors.Header{{Key: Header}}}, nil
 }
 
 // maxIndex is how deep the message of a value lies in others.
@@ -68,9 +100,4 @@ const maxIndex = 100
 // Index reads which message of a schema of Protobuf a value is of.
 func Index(b []byte) (index []int, rest []byte, err error) {
 	return new(sr.ConfluentHeader).DecodeIndex(b, maxIndex)
-}
-
-// AppendIndexMark is AppendMark with a message of the schema.
-func AppendIndexMark(dst []byte, id int, index []int) ([]byte, error) {
-	return new(sr.ConfluentHeader).AppendEncode(dst, id, index)
 }
