@@ -3,6 +3,7 @@ package deferred
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/connectortest"
@@ -82,6 +83,9 @@ func TestACommitTakesTheRowsOfAllSubtasksOrNone(t *testing.T) {
 	r.must(r.write(0, "a"))
 	r.must(r.write(1, "b"))
 	coms := r.prepare()
+	if coms[0].Records != 2 { // what a lost commit is reported with
+		t.Errorf("the committable is of %d records", coms[0].Records)
+	}
 	r.must(r.writers[1].Close())
 	err := r.sink.Committer().Commit(t.Context(), coms[0], false)
 	if err == nil || connectors.IsPermanent(err) { // a restart brings them
@@ -102,6 +106,8 @@ func TestRefusedRowsAreSettledOnceByACheckpointOfAllSubtasks(t *testing.T) {
 	r := start(t, target.sink(), &connectortest.Files{}, 1, func(e *connectors.SinkEnv) { e.Subtasks = 2 })
 	r.must(r.write(1, "x"))
 	r.commit(r.prepare(), false)
+	// By one writer only: what another one hands over can belong to another checkpoint.
+	r.must(r.writers[1].Tick(t.Context(), time.Now()))
 	if rows := r.tick(); len(rows) != 1 {
 		t.Fatalf("%d rows are handed over", len(rows))
 	}
@@ -113,5 +119,61 @@ func TestRefusedRowsAreSettledOnceByACheckpointOfAllSubtasks(t *testing.T) {
 	// What is idle writes nothing to the database.
 	if coms := r.prepare(); !coms[0].Empty {
 		t.Errorf("a checkpoint without rows has committables %+v", coms)
+	}
+}
+
+func TestCheckpointsThatFailedAreForgotten(t *testing.T) {
+	target := &table{}
+	r := start(t, target.sink(), &connectortest.Files{}, 1, func(e *connectors.SinkEnv) { e.Subtasks = 2 })
+	for range 3 {
+		r.id.Number++
+		for i, w := range r.writers {
+			prepare, err := w.Barrier(t.Context(), connectors.Barrier{ID: r.id})
+			r.must(err)
+			if i == 0 { // the other one could not
+				_, err = prepare(t.Context(), r.files)
+				r.must(err)
+			}
+		}
+	}
+	r.commit(r.prepare(), false)
+	if n := len(r.sink.attempts); n > 0 {
+		t.Errorf("%d checkpoints are kept in memory", n)
+	}
+}
+
+func TestRefusedRowsAreAskedForOnlyWhereThereMayBeSome(t *testing.T) {
+	target := &table{}
+	r := start(t, target.sink(), &connectortest.Files{}, 1, nil)
+	for i, lost := range []int{0, 1, 0, 0} {
+		before := target.asked
+		r.must(r.write(0, "a"))
+		coms := r.prepare()
+		target.lost = lost // perhaps with rows that were refused
+		if lost > 0 && r.sink.Committer().Commit(t.Context(), coms[0], false) == nil {
+			t.Fatal("no error")
+		}
+		r.commit(coms, false)
+		if got := target.asked - before; got != lost {
+			t.Errorf("at commit %d the target is asked %d times, want %d", i+1, got, lost)
+		}
+	}
+}
+
+func TestACommittableWithoutItsFilesIsDamaged(t *testing.T) {
+	target := &table{}
+	r := start(t, target.sink(), &connectortest.Files{}, 1, nil)
+	r.must(r.write(0, "a"))
+	coms := r.prepare()
+	r.stop()
+	two := coms[0]
+	two.Files = append(two.Files[:1:1], two.Files[0])
+	next := target.sink()
+	r.must(next.Open(t.Context(), connectors.SinkEnv{Generation: func() uint64 { return 2 }, Restored: func() connectors.CheckpointFiles { return r.files }}))
+	if err := next.Committer().Commit(t.Context(), two, true); !connectors.IsPermanent(err) {
+		t.Errorf("error %v", err)
+	}
+	if got := target.read(); len(got) > 0 {
+		t.Errorf("rows %q", got)
 	}
 }

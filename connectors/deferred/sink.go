@@ -1,6 +1,7 @@
 package deferred
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -33,8 +34,7 @@ type Sink struct {
 	writers  []*writer
 	attempts map[uint64]*attempt
 	proven   uint64        // the highest checkpoint whose commit is proven
-	under    uint64        // the checkpoint whose commit is under way; 0 for none
-	changed  chan struct{} // closed when under changes
+	under    chan struct{} // closed when the commit under way ends; nil where there is none
 }
 
 // attempt is what the subtasks have prepared of a checkpoint.
@@ -46,7 +46,6 @@ type attempt struct {
 // piece is what one subtask took for one checkpoint, the attempt's or one that failed
 // before it.
 type piece struct {
-	subtask int
 	of      connectors.CheckpointID
 	file    connectors.StateFile
 	rows    int64
@@ -68,7 +67,7 @@ var (
 
 // NewSink makes a sink over a target.
 func NewSink(target Target, o Options) *Sink {
-	return &Sink{target: target, kind: o.Kind, attempts: map[uint64]*attempt{}, changed: make(chan struct{})}
+	return &Sink{target: target, kind: o.Kind, attempts: map[uint64]*attempt{}}
 }
 
 // Guarantee is that of the target.
@@ -142,12 +141,7 @@ func (s *Sink) collect(id connectors.CheckpointID, pieces []piece) ([]connectors
 			delete(s.attempts, n)
 		}
 	}
-	slices.SortStableFunc(a.pieces, func(x, y piece) int {
-		if x.of.Number != y.of.Number {
-			return int(int64(x.of.Number) - int64(y.of.Number))
-		}
-		return x.subtask - y.subtask
-	})
+	slices.SortStableFunc(a.pieces, func(x, y piece) int { return cmp.Compare(x.of.Number, y.of.Number) })
 	var out []connectors.Committable
 	for len(a.pieces) > 0 {
 		of := a.pieces[0].of
@@ -188,31 +182,27 @@ func (s *Sink) committable(of connectors.CheckpointID, pieces []piece) (connecto
 
 func (s *Sink) committerID() string { return s.kind + "/" + s.env.Name }
 
-// begin notes that the commit of a checkpoint is under way, settle that it is not.
-func (s *Sink) begin(n uint64) {
+// begin notes that a commit is under way, settle that it has ended.
+func (s *Sink) begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.under = n
+	if s.under == nil { // it is tried again
+		s.under = make(chan struct{})
+	}
 }
 
-func (s *Sink) settle(n uint64) {
+func (s *Sink) settle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.under != 0 && s.under <= n {
-		s.under = 0
-		close(s.changed)
-		s.changed = make(chan struct{})
-	}
+	close(s.under)
+	s.under = nil
 }
 
 // committing is closed when the commit under way ends; nil where there is none.
 func (s *Sink) committing() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.under == 0 {
-		return nil
-	}
-	return s.changed
+	return s.under
 }
 
 // Committer has the target apply what is prepared.
@@ -234,13 +224,10 @@ func (c *committer) Commit(ctx context.Context, com connectors.Committable, rest
 	s := (*Sink)(c)
 	s.applying.Lock()
 	defer s.applying.Unlock()
-	n := com.Checkpoint.Number
-	if !restored {
-		s.begin(n)
-	}
+	s.begin()
 	err := s.apply(ctx, com, restored)
 	if err == nil || errors.Is(err, connectors.ErrLost) || errors.Is(err, connectors.ErrAmbiguous) {
-		s.settle(n)
+		s.settle()
 	}
 	return err
 }
@@ -342,7 +329,6 @@ func (s *Sink) isProven(n uint64) bool {
 // Done frees what is proven.
 func (c *committer) Done(n connectors.CheckpointID) {
 	s := (*Sink)(c)
-	s.settle(n.Number)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proven = max(s.proven, n.Number)

@@ -20,6 +20,7 @@ type table struct {
 	down     error // answers everything while it is set
 	lost     int   // so many replies of Apply get lost after it is done
 	unheard  int   // the same of Rejected
+	asked    int   // for refused rows, so many times
 	refuses  string
 }
 
@@ -32,7 +33,7 @@ type refusedRow struct {
 type memory struct {
 	*table
 	env connectors.SinkEnv
-	// handle is called in the middle of Apply, while the table is locked.
+	// apply is called at the beginning of Apply.
 	apply func(c Commit)
 }
 
@@ -120,6 +121,7 @@ func (m *memory) Revoke(context.Context) error {
 func (m *memory) Rejected(_ context.Context, after int64, limit int) (rows []connectors.Rejected, last int64, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.asked++
 	for i := range m.rejected {
 		r := &m.rejected[i]
 		if int64(i+1) <= after || r.settled || len(rows) == limit {

@@ -91,13 +91,7 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 // room waits where memory is used up and a commit is under way: otherwise rows would
 // pile up on the disk while the target is down or slower than the source.
 func (w *writer) room(ctx context.Context) error {
-	for {
-		w.mu.Lock()
-		full := w.held > w.sink.share || w.spool.file != nil
-		w.mu.Unlock()
-		if !full {
-			return nil
-		}
+	for w.spool.file != nil {
 		ends := w.sink.committing()
 		if ends == nil {
 			return nil
@@ -108,6 +102,7 @@ func (w *writer) room(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+	return nil
 }
 
 // seal ends the block in the making. What does not fit the memory goes to a file.
@@ -186,7 +181,7 @@ func (w *writer) prepare(ctx context.Context, id connectors.CheckpointID, files 
 		if p.id.Number > id.Number {
 			break
 		}
-		made := piece{subtask: w.subtask, of: p.id, rows: p.spool.rows, settled: p.settled}
+		made := piece{of: p.id, rows: p.spool.rows, settled: p.settled}
 		if p.spool.rows > 0 {
 			var err error
 			if made.file, err = w.keep(ctx, p.spool, files); err != nil {
@@ -260,15 +255,13 @@ func (w *writer) broken() error {
 	return w.err
 }
 
-// fail keeps the first error: rows of the stream are missing from then on, so every
-// later call reports it until the pipeline has restored a checkpoint.
+// fail keeps an error: rows of the stream are missing from then on, so every later call
+// reports it until the pipeline has restored a checkpoint.
 func (w *writer) fail(err error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.err == nil {
-		w.err = err
-	}
-	return w.err
+	w.err = err
+	return err
 }
 
 // Close frees the rows that are not in a checkpoint.

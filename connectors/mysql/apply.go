@@ -177,7 +177,7 @@ func (a *apply) updates(shape uint64) string {
 		c := &a.columns[i]
 		has := true
 		if c.hasDefault && len(a.config.Columns) == 0 {
-			has = bit >= 64 || shape&(1<<bit) == 0
+			has = shape&(1<<bit) == 0
 			bit++
 		}
 		if q := quote(c.name); has && !slices.Contains(a.key, c.name) {

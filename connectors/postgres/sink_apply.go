@@ -92,7 +92,7 @@ func (t *target) has(shape uint64, column int) bool {
 			continue
 		}
 		if i == column {
-			return bit >= 64 || shape&(1<<bit) == 0
+			return shape&(1<<bit) == 0
 		}
 		bit++
 	}

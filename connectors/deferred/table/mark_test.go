@@ -60,6 +60,9 @@ func TestMarkOfAnotherStorageProvesNothing(t *testing.T) {
 	if _, ok, err := m.Witness(Owner{Origin: "o"}); ok || !errors.As(err, &foreign) {
 		t.Errorf("%v, %v", ok, err)
 	}
+	if _, ok, err := (Mark{Origin: "x"}).Witness(Owner{Origin: "o"}); ok || err != nil {
+		t.Errorf("before the first commit: %v, %v", ok, err)
+	}
 	if id, ok, err := m.Witness(Owner{Origin: "x"}); !ok || err != nil || id.Number != 7 {
 		t.Errorf("%v, %v, %v", id, ok, err)
 	}

@@ -78,13 +78,16 @@ func NewMapper(cols []Column, o Options) (*Mapper, error) {
 	for i, c := range cols {
 		fields = append(fields, c.Column)
 		m.known[c.Name] = true
-		if c.Default && o.Values == nil && len(m.defaults) < maxDefaults {
+		if c.Default && o.Values == nil {
 			m.defaults = append(m.defaults, i)
 		}
 		if o.Values != nil {
 			at := slices.IndexFunc(o.Values, func(a connectors.Assignment) bool { return a.Name == c.Name })
 			m.slots = append(m.slots, o.Values[at].Expr.Slot)
 		}
+	}
+	if len(m.defaults) > maxDefaults {
+		return nil, fmt.Errorf("the table has values of its own for %d columns, and rows can leave out %d at most: say with columns which are written", len(m.defaults), maxDefaults)
 	}
 	if o.Mode == Changelog {
 		m.opAt = slices.IndexFunc(fields, func(c connectors.Column) bool { return c.Name == o.Op })

@@ -2,6 +2,7 @@ package table
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -74,6 +75,11 @@ func TestOperationsAndKeys(t *testing.T) {
 		{"a field that has no column", Options{Mode: Insert, RefuseUnknown: true}, row{value: `{"id": "a", "x": 1}`}, "unknown_field"},
 		{"a name that is there twice", Options{Mode: Insert, RefuseUnknown: true}, row{value: `{"id": "a", "id": "b"}`}, "w b"},
 		{"the field of the operation is known", Options{Mode: Changelog, Key: []string{"id"}, Op: "op", RefuseUnknown: true}, row{value: `{"id": "a", "op": "c"}`}, "w a"},
+		{"beside a name that is there twice", Options{Mode: Changelog, Key: []string{"id"}, Op: "op", RefuseUnknown: true}, row{value: `{"id": "a", "id": "b", "op": "d"}`}, "d b"},
+		{"a change that says nothing", Options{Mode: Changelog, Key: []string{"id"}, Op: "op"}, row{value: `{"id": "a"}`}, "w a"},
+		{"a change of null", Options{Mode: Changelog, Key: []string{"id"}, Op: "op"}, row{value: `{"id": "a", "op": null}`}, "w a"},
+		{"no JSON", Options{Mode: Insert}, row{value: `{"id": "a"`}, "decode"},
+		{"a tombstone with expressions", Options{Mode: Upsert, Key: []string{"id"}, Values: connectors.Assignments{{Name: "id"}, {Name: "n"}}}, row{key: "a"}, "d slot"},
 		{"no object", Options{Mode: Insert}, row{value: ` [1]`}, "decode"},
 		{"an expression", Options{Mode: Insert, Values: connectors.Assignments{{Name: "id"}, {Name: "n"}}}, row{value: `{}`}, "w slot"},
 	}
@@ -88,6 +94,45 @@ func TestOperationsAndKeys(t *testing.T) {
 		}
 	}
 }
+
+func TestRowsDoNotHangOnThoseBefore(t *testing.T) {
+	m, err := NewMapper([]Column{column("id", connectors.Text, false)}, Options{Mode: Upsert, Key: []string{"id"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Begin(rowsOf(row{value: `{"id": `}, row{key: "a"}, row{value: `{"id": "b"}`}))
+	for i, want := range []string{"decode", "d a", "w b"} {
+		if got := what(t, m, i); got != want {
+			t.Errorf("row %d: %q, want %q", i, got, want)
+		}
+	}
+	m.Begin(rowsOf(row{value: `{"id": "c"}`}))
+	if got := what(t, m, 0); got != "w c" {
+		t.Errorf("in the next batch: %q", got)
+	}
+}
+
+func TestMoreDefaultsThanAShapeTellsApart(t *testing.T) {
+	var cols []Column
+	var values connectors.Assignments
+	for i := range maxDefaults + 1 {
+		name := fmt.Sprint("c", i)
+		cols, values = append(cols, column(name, connectors.Text, true)), append(values, connectors.Assignment{Name: name})
+	}
+	if _, err := NewMapper(cols, Options{Mode: Insert}); err == nil || !strings.Contains(err.Error(), "65 columns") {
+		t.Errorf("error %v", err)
+	}
+	for name, err := range map[string]error{
+		"one less":    errorOf(NewMapper(cols[1:], Options{Mode: Insert})),
+		"expressions": errorOf(NewMapper(cols, Options{Mode: Insert, Values: values})),
+	} {
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func errorOf(_ *Mapper, err error) error { return err }
 
 func TestShapesSayWhichColumnsAreLeftToTheTable(t *testing.T) {
 	m, err := NewMapper([]Column{column("a", connectors.Text, false), column("b", connectors.Text, true), column("c", connectors.Text, true)}, Options{Mode: Insert})
