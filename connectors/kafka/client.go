@@ -166,7 +166,8 @@ func (c *connection) ask(ctx context.Context, d *dialWatch, what string, f func(
 // coordinatorRetry is the wait between requests for a coordinator that is not there yet.
 const coordinatorRetry = 100 * time.Millisecond
 
-// passing reports whether a coordinator says that it will be there later.
+// passing reports whether a coordinator says that it will be there, or done with what
+// it is at, later.
 func passing(err error) bool {
 	var shards *kadm.ShardErrors
 	if errors.As(err, &shards) {
@@ -176,7 +177,8 @@ func passing(err error) bool {
 			}
 		}
 	}
-	return errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator)
+	return errors.Is(err, kerr.CoordinatorNotAvailable) || errors.Is(err, kerr.CoordinatorLoadInProgress) || errors.Is(err, kerr.NotCoordinator) ||
+		errors.Is(err, kerr.ConcurrentTransactions)
 }
 
 // topicPatience is how long a topic may be unknown to the broker that is asked: a
@@ -213,7 +215,7 @@ func (c *connection) explain(d *dialWatch, what string, err error) error {
 	if auth, help := denied(err); auth {
 		return connectors.Permanent(fmt.Errorf("%s at kafka %s: %w (%s)", what, at, err, help))
 	}
-	if errors.Is(err, context.DeadlineExceeded) || isDial(err) {
+	if !errors.Is(err, errSilent) && (errors.Is(err, context.DeadlineExceeded) || isDial(err)) {
 		if cause := d.cause(); cause != nil {
 			if auth, help := denied(cause); auth {
 				return connectors.Permanent(fmt.Errorf("%s at kafka %s: %w (%s)", what, at, cause, help))

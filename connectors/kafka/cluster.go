@@ -164,7 +164,7 @@ func (t *txnSet) takeOver(ctx context.Context, id string) error {
 		}
 		switch {
 		case errors.Is(err, kerr.ConcurrentTransactions):
-			if err := pause(ctx, 20*time.Millisecond); err != nil {
+			if pause(ctx, 20*time.Millisecond) != nil {
 				return err
 			}
 		case errors.Is(err, kerr.InvalidTransactionTimeout) && t.claimed == 0 && timeout > time.Minute:

@@ -19,7 +19,7 @@ import (
 // ID implements connectors.Committer: the cluster's id and the prefix.
 func (t *txnSet) ID() string { return t.id }
 
-// commitPatience is how long Commit tries by itself.
+// commitPatience is how long a commit is tried before its failure is told.
 const commitPatience = 15 * time.Second
 
 // Commit implements connectors.Committer. In the process that prepared c the
@@ -42,18 +42,10 @@ func (t *txnSet) Commit(ctx context.Context, c connectors.Committable, restored 
 	if iv != nil && iv.committed {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, commitPatience)
-	defer cancel()
 	t.crash("kafka.endtxn.before")
-	kept := false
-	err := errors.New("not tried")
-	// Without records the client would end nothing, and say that it did.
-	if iv != nil && !iv.ended && t.stream.hasRecords(iv) {
-		iv.ended = true
-		err = iv.client.EndTransaction(ctx, kgo.TryCommit)
-		kept = err == nil
-	}
-	if err != nil {
+	kept := t.endByClient(ctx, iv)
+	var err error
+	if !kept {
 		err = t.resolve(ctx, c, &d, restored)
 	}
 	t.crash("kafka.endtxn.after")
@@ -65,6 +57,18 @@ func (t *txnSet) Commit(ctx context.Context, c connectors.Committable, restored 
 		t.free(iv, kept)
 	}
 	return nil
+}
+
+// endByClient has the client that wrote an interval commit it, and reports whether it did.
+func (t *txnSet) endByClient(ctx context.Context, iv *interval) bool {
+	// Without records the client would end nothing, and say that it did.
+	if iv == nil || iv.ended || !t.stream.hasRecords(iv) {
+		return false
+	}
+	iv.ended = true
+	ctx, cancel := context.WithTimeout(ctx, answerPatience)
+	defer cancel()
+	return iv.client.EndTransaction(ctx, kgo.TryCommit) == nil
 }
 
 // live is the interval of this process that a committable is of, or nil.
@@ -111,35 +115,18 @@ func (t *txnSet) noteCommitted(id connectors.CheckpointID, restored bool) {
 
 // resolve finds out or brings about that c is committed, or that it never will be.
 func (t *txnSet) resolve(ctx context.Context, c connectors.Committable, d *txnData, restored bool) error {
+	ctx, cancel := context.WithTimeout(ctx, commitPatience)
+	defer cancel()
 	what := fmt.Sprintf("commit transaction %s of checkpoint %d", d.TransactionalID, c.Checkpoint.Number)
+	var last error // before the time ran out
 	for wait := 20 * time.Millisecond; ; wait = min(2*wait, time.Second) {
-		// The order matters: a witness read after the transaction was seen ended is
-		// there if it was committed.
-		desc, found, err := t.describe(ctx, d.TransactionalID)
-		var w witness
-		var seen bool
+		var outcome error
+		_, err := t.reach(ctx, func(ctx context.Context) (err error) {
+			outcome, err = t.attempt(ctx, what, c, d, restored)
+			return err
+		})
 		if err == nil {
-			w, _, seen, err = t.readWitness(ctx, d.Group)
-		}
-		if err == nil {
-			if seen && w.proves(c.Checkpoint) {
-				return nil
-			}
-			switch stateOf(desc, found, d) {
-			case txnCommitted:
-				return nil
-			case txnAborted:
-				return fmt.Errorf("%s: %w: the broker aborted it, its transaction_timeout ended at %s; the last commit is %s",
-					what, connectors.ErrLost, c.Expires.Format(time.RFC3339), describeWitness(w, seen))
-			case txnGone:
-				return t.verdict(what, c, d, w, seen, restored)
-			case txnOpen:
-				if err = t.endTxn(ctx, d, true); err == nil {
-					return nil
-				}
-			case txnEnding:
-				err = kerr.ConcurrentTransactions
-			}
+			return outcome
 		}
 		if final, help := denied(err); final || connectors.IsPermanent(err) {
 			return connectors.Permanent(fmt.Errorf("%s: %w %s", what, err, help))
@@ -147,13 +134,42 @@ func (t *txnSet) resolve(ctx context.Context, c connectors.Committable, d *txnDa
 		if errors.Is(err, kgo.ErrClientClosed) {
 			return fmt.Errorf("%s: the sink is closed: %w", what, err)
 		}
+		if last == nil || ctx.Err() == nil {
+			last = err
+		}
 		// Refusals such as PRODUCER_FENCED show in the next description.
 		if pause(ctx, wait) != nil {
-			// What the cluster said last, which is no fault of a broker that cannot be
-			// reached where another one has answered.
-			return t.conn.explain(t.dials, what, err)
+			return t.conn.explain(t.dials, what, last)
 		}
 	}
+}
+
+// attempt looks at a transaction once, and tries to commit it where it is open. The
+// outcome is final: nil for committed, else why it never will be. An error says that it
+// is not known yet.
+func (t *txnSet) attempt(ctx context.Context, what string, c connectors.Committable, d *txnData, restored bool) (outcome, err error) {
+	// The order matters: a witness read after the transaction was seen ended is
+	// there if it was committed.
+	desc, found, err := t.describe(ctx, d.TransactionalID)
+	if err != nil {
+		return nil, err
+	}
+	w, _, seen, err := t.readWitness(ctx, d.Group)
+	if err != nil || seen && w.proves(c.Checkpoint) {
+		return nil, err
+	}
+	switch stateOf(desc, found, d) {
+	case txnAborted:
+		return fmt.Errorf("%s: %w: the broker aborted it, its transaction_timeout ended at %s; the last commit is %s",
+			what, connectors.ErrLost, c.Expires.Format(time.RFC3339), describeWitness(w, seen)), nil
+	case txnGone:
+		return t.verdict(what, c, d, w, seen, restored), nil
+	case txnOpen:
+		return nil, t.endTxn(ctx, d, true)
+	case txnEnding:
+		return nil, kerr.ConcurrentTransactions
+	}
+	return nil, nil // committed
 }
 
 // What is known of a transaction from its description.
@@ -222,7 +238,7 @@ func describeWitness(w witness, seen bool) string {
 func (t *txnSet) Witness(ctx context.Context) (connectors.CheckpointID, bool, error) {
 	var w witness
 	var ok bool
-	err := t.conn.ask(ctx, t.dials, "read the witness in group "+t.group(), func(ctx context.Context) error {
+	err := t.ask(ctx, "read the witness in group "+t.group(), func(ctx context.Context) error {
 		err := t.settled(ctx)
 		if err == nil {
 			w, _, ok, err = t.readWitness(ctx, t.group())
@@ -298,7 +314,7 @@ func (t *txnSet) Revoke(ctx context.Context, keep []connectors.Committable) erro
 // epoch.
 func (t *txnSet) kept(ctx context.Context, keep []connectors.Committable) (map[string][]txnData, error) {
 	var w witness
-	err := t.conn.ask(ctx, t.dials, "read the witness in group "+t.group(), func(ctx context.Context) error {
+	err := t.ask(ctx, "read the witness in group "+t.group(), func(ctx context.Context) error {
 		err := t.settled(ctx)
 		if err == nil {
 			w, _, _, err = t.readWitness(ctx, t.group())
@@ -323,7 +339,7 @@ func (t *txnSet) kept(ctx context.Context, keep []connectors.Committable) (map[s
 }
 
 func (t *txnSet) revoke(ctx context.Context, id string, kept []txnData) error {
-	return t.conn.ask(ctx, t.dials, "take over transactional id "+id, func(ctx context.Context) error {
+	return t.ask(ctx, "take over transactional id "+id, func(ctx context.Context) error {
 		if len(kept) > 0 {
 			desc, found, err := t.describe(ctx, id)
 			if err != nil {
@@ -356,7 +372,7 @@ func (t *txnSet) reserve(id string) {
 // those of a run with more slots. Where the list cannot be had, there are none.
 func (t *txnSet) strayIDs(ctx context.Context) []string {
 	var out []string
-	err := t.conn.ask(ctx, t.dials, "list transactions", func(ctx context.Context) error {
+	err := t.ask(ctx, "list transactions", func(ctx context.Context) error {
 		listed, err := kadm.NewClient(t.admin).ListTransactions(ctx, nil, nil)
 		for _, l := range listed {
 			if _, ours := slotOf(t.prefix, l.TxnID); ours {
@@ -380,7 +396,7 @@ func (t *txnSet) begin(ctx context.Context, restored connectors.Restored) error 
 			place = st.Witness
 		}
 	}
-	return t.conn.ask(ctx, t.dials, "read the witness in group "+t.group(), func(ctx context.Context) error {
+	return t.ask(ctx, "read the witness in group "+t.group(), func(ctx context.Context) error {
 		return t.placeWitness(ctx, place)
 	})
 }

@@ -117,7 +117,7 @@ func (t *Transactions) look(ctx context.Context, c *connectors.Committable) (Tra
 	var desc kadm.DescribedTransaction
 	var found, seen bool
 	var w witness
-	err := set.conn.ask(ctx, set.dials, "describe transaction "+d.TransactionalID, func(ctx context.Context) (err error) {
+	err := set.ask(ctx, "describe transaction "+d.TransactionalID, func(ctx context.Context) (err error) {
 		if desc, found, err = set.describe(ctx, d.TransactionalID); err == nil {
 			w, _, seen, err = set.readWitness(ctx, d.Group)
 		}
@@ -165,7 +165,7 @@ func (t *Transactions) Others(ctx context.Context, referenced []connectors.Commi
 		}
 	}
 	var out []Transaction
-	err := set.conn.ask(ctx, set.dials, "list transactions", func(ctx context.Context) error {
+	err := set.ask(ctx, "list transactions", func(ctx context.Context) error {
 		adm := kadm.NewClient(set.admin)
 		listed, err := adm.ListTransactions(ctx, nil, []string{"Ongoing"})
 		if err != nil {
@@ -243,7 +243,7 @@ func (t *Transactions) End(ctx context.Context, c *connectors.Committable, commi
 // abort sends EndTxn until the coordinator has carried it out, or refuses it.
 func (t *Transactions) abort(ctx context.Context, d *txnData) error {
 	set := t.sink.set
-	return set.conn.ask(ctx, set.dials, "abort transaction "+d.TransactionalID, func(ctx context.Context) error {
+	return set.ask(ctx, "abort transaction "+d.TransactionalID, func(ctx context.Context) error {
 		for {
 			err := set.endTxn(ctx, d, false)
 			if err == nil {

@@ -105,11 +105,11 @@ func (t *txnSet) join(ctx context.Context, s *sink, prefix string) error {
 
 // connect opens the clients of the control path and learns the cluster's limits.
 func (t *txnSet) connect(ctx context.Context, s *sink) error {
-	admin, err := t.conn.newClient(t.dials)
+	admin, err := t.conn.newClient(t.dials, kgo.RequestTimeoutOverhead(answerPatience))
 	if err != nil {
 		return err
 	}
-	legacy, err := t.conn.newClient(t.dials, kgo.MaxVersions(oldTransactions()))
+	legacy, err := t.conn.newClient(t.dials, kgo.RequestTimeoutOverhead(answerPatience), kgo.MaxVersions(oldTransactions()))
 	if err != nil {
 		admin.Close()
 		return err
