@@ -51,7 +51,7 @@ func (c *committer) Commit(ctx context.Context, com connectors.Committable, rest
 		if last, ok := m.last(); ok && last.Generation > com.Checkpoint.Generation {
 			return nil, fmt.Errorf("%w: checkpoint %d of generation %d comes after one of generation %d", connectors.ErrFenced, com.Checkpoint.Number, com.Checkpoint.Generation, last.Generation)
 		}
-		if err := fitsTable(v, d.Files); err != nil {
+		if err := fitsTable(ctx, v, d.Files); err != nil {
 			return nil, err
 		}
 		if !checked { // another process wrote them, perhaps long ago
@@ -70,14 +70,19 @@ func (s *Sink) marked(files []*fileSet, summary map[string]string, m *mark) (*ch
 	return &change{files: files, summary: summary, properties: map[string]string{s.owner().property(): text}}, err
 }
 
-// fitsTable reports files that were written for another table of the name.
-func fitsTable(v *view, files []*fileSet) error {
+// fitsTable reports files that were written for another table of the name, or for the
+// table as it is no more.
+func fitsTable(ctx context.Context, v *view, files []*fileSet) error {
 	for _, f := range files {
 		if f.Table != v.uuid() {
 			return fmt.Errorf("%w: the table was replaced by another one of its name since its files were written", connectors.ErrLost)
 		}
 	}
-	return nil
+	err := v.takesDeletes(ctx, files)
+	if errors.Is(err, errSpecs) {
+		err = fmt.Errorf("%w: the table's partitioning was changed since its files were written: %w", connectors.ErrLost, err)
+	}
+	return err
 }
 
 // allThere reports files that were removed: a table that lists them could not be read.

@@ -17,9 +17,11 @@ type SinkConfig struct {
 	Catalog     Catalog             `key:"catalog" doc:"Where the table is listed." required:"true"`
 	Table       string              `key:"table" doc:"The table, with its namespace: sales.orders." required:"true"`
 	Branch      string              `key:"branch" doc:"Branch of the table that is written to."`
-	Mode        string              `key:"mode" doc:"append adds rows." enum:"append"`
+	Mode        string              `key:"mode" doc:"append: each row is a new one. upsert: a row replaces the one of its key, and a tombstone or a retracted row deletes it; the table must be of format 2 or later." enum:"append|upsert"`
+	Key         []string            `key:"key" doc:"Columns that tell rows apart, for upsert. Default: the table's identifier fields. A table that is created gets them as those."`
 	Changelog   bool                `key:"changelog" doc:"Takes an updating stream row by row, and writes what each row does into the column op: insert, update_before, update_after or delete."`
 	Columns     columns.List        `key:"columns" doc:"The rows' columns with their types, such as {id: int}, {price: \"decimal(10, 2)\"}, {note: string?}. Default: those of the table. Needed to create one."`
+	Unknown     string              `key:"unknown_fields" doc:"What becomes of a row with a field that has no column: refuse sends it to on_error, ignore leaves the field out. Default: refuse." enum:"refuse|ignore"`
 	Create      bool                `key:"create" doc:"Creates the table with these columns where there is none."`
 	PartitionBy []string            `key:"partition_by" doc:"How a table that is created is partitioned: day(ts), hour(ts), month(ts), year(ts), bucket(16, id), truncate(4, name), or a column."`
 	Location    string              `key:"location" doc:"Where a table that is created keeps its files. Default: a folder of the catalog's warehouse."`
@@ -43,9 +45,11 @@ type Catalog struct {
 }
 
 const (
-	catalogREST = "rest"
-	catalogSQL  = "sql"
-	modeAppend  = "append"
+	catalogREST   = "rest"
+	catalogSQL    = "sql"
+	modeAppend    = "append"
+	modeUpsert    = "upsert"
+	unknownIgnore = "ignore"
 )
 
 func newSinkConfig() any {
@@ -64,9 +68,7 @@ func (c *SinkConfig) Validate() error {
 	if parts := strings.Split(c.Table, "."); c.Table != "" && (len(parts) < 2 || slices.Contains(parts, "")) {
 		fault("table", fmt.Sprintf("%q has no namespace", c.Table), "write it like sales.orders")
 	}
-	if c.Mode != modeAppend {
-		fault("mode", fmt.Sprintf("%q is not supported: rows can only be added to a table", c.Mode), "write append; with changelog: true rows that change are added with what they do")
-	}
+	c.checkMode(fault)
 	if c.Branch == "" {
 		fault("branch", "is empty", "main is the default")
 	}
@@ -78,6 +80,25 @@ func (c *SinkConfig) Validate() error {
 	}
 	errs = append(errs, c.creation(fault), c.Catalog.check(fault))
 	return errors.Join(errs...)
+}
+
+// checkMode checks what says whether rows are added or replaced.
+func (c *SinkConfig) checkMode(fault func(key, msg, help string)) {
+	for i, k := range c.Key {
+		if k == "" || slices.Contains(c.Key[:i], k) {
+			fault("key", "a name is empty or there twice", "")
+		}
+	}
+	switch {
+	case c.Mode == modeAppend && len(c.Key) > 0:
+		fault("key", "mode: append has no key", "remove it, or set mode: upsert")
+	case c.Mode == modeUpsert && c.Changelog:
+		fault("changelog", "mode: upsert writes what rows are now, not what they do", "remove one of the two")
+	case c.Mode == modeUpsert && c.Create && len(c.Key) == 0:
+		fault("key", "a table that is created needs one", "add key: [COLUMN]")
+	case c.Mode == modeUpsert && c.Properties["format-version"] == "1":
+		fault("properties", "mode: upsert needs a table of format 2 or later", "remove format-version")
+	}
 }
 
 // creation checks what a table is created by.
@@ -94,13 +115,23 @@ func (c *SinkConfig) creation(fault func(key, msg, help string)) error {
 		fault("columns", "are needed to create the table", "write them like [{id: int}, {note: string?}]")
 		return nil
 	}
-	schema, err := newSchema(c.Columns)
+	schema, err := newSchema(c.Columns, c.Key)
 	if err != nil {
 		fault("columns", err.Error(), "")
 		return nil
 	}
-	if _, err := newSpec(schema, c.PartitionBy); err != nil {
+	spec, err := newSpec(schema, c.PartitionBy)
+	if err != nil {
 		fault("partition_by", err.Error(), "")
+	}
+	if err != nil || len(c.Key) == 0 {
+		return nil
+	}
+	key, err := keyOf(schema, c.Key)
+	if err != nil {
+		fault("key", "the table to create cannot have this key: "+err.Error(), "")
+	} else if err := checkKeyPartitions(schema, &spec, key); err != nil {
+		fault("partition_by", "the table to create cannot be written with mode: upsert: "+err.Error(), "")
 	}
 	return nil
 }
@@ -151,9 +182,14 @@ iceberg:
 
 func init() {
 	connectors.RegisterSink(connectors.SinkSpec{
-		Name:      "iceberg",
-		Doc:       "Adds rows to an Apache Iceberg table, exactly once: each checkpoint is one commit of the catalog.",
-		Changes:   func(c any) connectors.Changes { return connectors.TakesChangelog(c.(*SinkConfig).Changelog) },
+		Name: "iceberg",
+		Doc:  "Adds rows to an Apache Iceberg table, or replaces rows by a key, exactly once: each checkpoint is one commit of the catalog.",
+		Changes: func(c any) connectors.Changes {
+			if c.(*SinkConfig).Mode == modeUpsert {
+				return connectors.Changes{Mode: connectors.AllChanges}
+			}
+			return connectors.TakesChangelog(c.(*SinkConfig).Changelog)
+		},
 		NewConfig: newSinkConfig,
 		New: func(config any) (connectors.Sink, error) {
 			c, ok := config.(*SinkConfig)
@@ -174,7 +210,7 @@ func check(config any, cols []connectors.Column) error {
 	if !ok || len(c.Columns) == 0 || len(cols) == 0 {
 		return nil
 	}
-	schema, err := newSchema(c.Columns)
+	schema, err := newSchema(c.Columns, nil)
 	if err != nil {
 		return &connectors.FieldError{Key: "columns", Msg: err.Error()}
 	}

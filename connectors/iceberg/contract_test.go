@@ -71,20 +71,40 @@ func readRows(ctx context.Context, c SinkConfig) ([]string, error) {
 	return out, nil
 }
 
-func contract(t *testing.T) connectortest.Sink {
+func contract(t *testing.T, mode string) connectortest.Sink {
 	c := localConfig(t)
-	c.PartitionBy = []string{"bucket(2, partition)"}
-	return connectortest.Sink{
+	c.PartitionBy, c.Mode = []string{"bucket(2, partition)"}, mode
+	sink := connectortest.Sink{
 		New:     func() (connectors.Sink, error) { return NewSink(c), nil },
 		Read:    func(ctx context.Context) ([]string, error) { return readRows(ctx, c) },
 		Timeout: time.Minute,
 	}
+	if mode == modeUpsert {
+		groups := c
+		c.Key, groups.Key = []string{"partition", "offset"}, []string{"partition"}
+		sink.Updating = &connectortest.Updating{
+			Mode: connectors.AllChanges,
+			New:  func() (connectors.Sink, error) { return NewSink(groups), nil },
+			Read: func(ctx context.Context) ([]string, error) { return readRows(ctx, groups) },
+		}
+	}
+	return sink
 }
 
-func TestSink(t *testing.T) { connectortest.TestSink(t, contract) }
+func TestSink(t *testing.T) {
+	for _, mode := range []string{modeAppend, modeUpsert} {
+		t.Run(mode, func(t *testing.T) {
+			connectortest.TestSink(t, func(t *testing.T) connectortest.Sink { return contract(t, mode) })
+		})
+	}
+}
 
 func TestSinkChaos(t *testing.T) {
-	connectortest.TestSinkChaos(t, 2, func(t *testing.T, _ uint64) connectortest.Chaos {
-		return connectortest.Chaos{Sink: contract(t)}
-	})
+	for _, mode := range []string{modeAppend, modeUpsert} {
+		t.Run(mode, func(t *testing.T) {
+			connectortest.TestSinkChaos(t, 2, func(t *testing.T, _ uint64) connectortest.Chaos {
+				return connectortest.Chaos{Sink: contract(t, mode)}
+			})
+		})
+	}
 }

@@ -6,6 +6,10 @@
 // holds only where the branch is as it was when the table was looked at: so a commit
 // whose answer is lost, or that comes late, is never done twice.
 //
-// The library that reads and writes tables changes fast: lake.go, catalog.go, fileio.go
-// and schema.go are the only files that know it.
+// With a key, rows replace each other: beside its data a checkpoint has files of the keys
+// whose older rows go, by equality. They reach what earlier snapshots hold, so of a batch
+// only the last change of each key is written.
+//
+// The library that reads and writes tables changes fast: lake.go, catalog.go, fileio.go,
+// schema.go and deletes.go are the only files that know it.
 package iceberg

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"maps"
+	"strings"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	ice "github.com/apache/iceberg-go"
@@ -36,6 +38,7 @@ var (
 // newTable is a table to be made.
 type newTable struct {
 	columns     []connectors.Column
+	key         []string // its identifier fields
 	partitionBy []string
 	location    string
 	properties  map[string]string
@@ -49,15 +52,20 @@ type change struct {
 	properties map[string]string
 }
 
-// fileSet is data files that are written and not yet part of the table.
+// fileSet is files that are written and not yet part of the table.
 type fileSet struct {
-	Table  string   `json:"table"` // its UUID
-	Schema int      `json:"schema"`
-	Spec   int      `json:"spec"`
-	Format int      `json:"format"`
-	Files  [][]byte `json:"files"` // as manifests describe them
-	Paths  []string `json:"paths"`
-	Rows   int64    `json:"rows"`
+	Table   string   `json:"table"` // its UUID
+	Schema  int      `json:"schema"`
+	Spec    int      `json:"spec"`
+	Format  int      `json:"format"`
+	Files   [][]byte `json:"files"`             // of data, as manifests describe them
+	Deletes [][]byte `json:"deletes,omitempty"` // of keys whose older rows go
+	Key     []int    `json:"key,omitempty"`     // field ids of the keys
+	Step    int      `json:"step,omitempty"`    // of the commit, see inSteps
+	Paths   []string `json:"paths"`             // of all files
+	Rows    int64    `json:"rows"`              // that were added, replaced or deleted
+
+	hashes []uint64 // of the keys, sorted
 }
 
 // view is a table as one look at the catalog found it.
@@ -96,41 +104,70 @@ func (v *view) rowSchema() (*arrow.Schema, error) {
 	return table.SchemaToArrowSchemaWithOptions(v.t.Schema(), table.ArrowSchemaOptions{IncludeFieldIDs: true, TableProperties: v.t.Properties()})
 }
 
-// write writes batches into data files, which are durable then.
-func (v *view) write(ctx context.Context, schema *arrow.Schema, batches []arrow.RecordBatch) (*fileSet, error) {
+// write writes a batch into files, which are durable then.
+func (v *view) write(ctx context.Context, schema *arrow.Schema, key *tableKey, r *rowBatch) (*fileSet, error) {
 	out := v.layout()
-	id, err := uuid.NewRandom()
-	if err != nil {
-		return nil, err
-	}
-	source := func(yield func(arrow.RecordBatch, error) bool) {
-		for _, b := range batches {
-			b.Retain() // the library releases what it is given
-			if !yield(b, nil) {
-				return
-			}
+	out.Rows, out.hashes = r.changes, r.hashes
+	if r.data != nil {
+		files, err := v.writeData(ctx, schema, r.data)
+		if err == nil {
+			out.Files, err = v.describe(files, &out.Paths)
 		}
-	}
-	for f, err := range table.WriteRecords(ctx, v.t, schema, source, table.WithWriteUUID(id), table.WithMaxWriteWorkers(1)) {
 		if err != nil {
 			return nil, err
 		}
-		spec := v.t.Metadata().PartitionSpecByID(int(f.SpecID()))
-		if spec == nil {
-			return nil, fmt.Errorf("the table has no partition spec %d", f.SpecID())
+	}
+	if r.keys != nil {
+		files, err := v.writeDeletes(ctx, key, r.keys)
+		if err == nil {
+			out.Deletes, err = v.describe(files, &out.Paths)
 		}
-		raw, err := codec.EncodeDataFile(f, *spec, v.t.Schema(), out.Format)
 		if err != nil {
 			return nil, err
 		}
-		out.Files, out.Paths = append(out.Files, raw), append(out.Paths, f.FilePath())
-		out.Rows += f.Count()
+		out.Key = key.ids
 	}
 	return &out, nil
 }
 
-// dataFiles reads files back from their description.
-func (v *view) dataFiles(s *fileSet) ([]ice.DataFile, error) {
+func (v *view) writeData(ctx context.Context, schema *arrow.Schema, data arrow.RecordBatch) ([]ice.DataFile, error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return nil, err
+	}
+	one := func(yield func(arrow.RecordBatch, error) bool) {
+		data.Retain() // the library releases what it is given
+		yield(data, nil)
+	}
+	var out []ice.DataFile
+	for f, err := range table.WriteRecords(ctx, v.t, schema, one, table.WithWriteUUID(id), table.WithMaxWriteWorkers(1)) {
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+// describe gives files as manifests describe them, and adds their paths.
+func (v *view) describe(files []ice.DataFile, paths *[]string) ([][]byte, error) {
+	var out [][]byte
+	for _, f := range files {
+		spec := v.t.Metadata().PartitionSpecByID(int(f.SpecID()))
+		if spec == nil {
+			return nil, fmt.Errorf("the table has no partition spec %d", f.SpecID())
+		}
+		raw, err := codec.EncodeDataFile(f, *spec, v.t.Schema(), v.t.Metadata().Version())
+		if err != nil {
+			return nil, err
+		}
+		out, *paths = append(out, raw), append(*paths, f.FilePath())
+	}
+	return out, nil
+}
+
+// read reads files back from their description.
+func (v *view) read(s *fileSet) (data, deletes []ice.DataFile, err error) {
 	m := v.t.Metadata()
 	spec := m.PartitionSpecByID(s.Spec)
 	var schema *ice.Schema
@@ -140,23 +177,28 @@ func (v *view) dataFiles(s *fileSet) ([]ice.DataFile, error) {
 		}
 	}
 	if spec == nil || schema == nil {
-		return nil, fmt.Errorf("the table has no schema %d or no partition spec %d any more, which its prepared files were written with", s.Schema, s.Spec)
+		return nil, nil, fmt.Errorf("the table has no schema %d or no partition spec %d any more, which its prepared files were written with", s.Schema, s.Spec)
 	}
-	out := make([]ice.DataFile, len(s.Files))
-	for i, raw := range s.Files {
-		var err error
-		if out[i], err = codec.DecodeDataFile(raw, *spec, schema, s.Format); err != nil {
-			return nil, fmt.Errorf("read the description of file %s: %w", s.Paths[i], err)
+	list := func(raw [][]byte) (out []ice.DataFile) {
+		for _, r := range raw {
+			f, fault := codec.DecodeDataFile(r, *spec, schema, s.Format)
+			if fault != nil && err == nil {
+				err = fmt.Errorf("read the description of a file among %s: %w", strings.Join(s.Paths, ", "), fault)
+			}
+			out = append(out, f)
 		}
+		return out
 	}
-	return out, nil
+	data, deletes = list(s.Files), list(s.Deletes)
+	return data, deletes, err
 }
 
 // firstLineage is the table format in which files need ids of rows, which the way of
 // adding files that merges manifests does not give them.
 const firstLineage = 3
 
-// stage puts a change into a transaction.
+// stage puts a change into a transaction: a snapshot for each step, of which only the
+// last one names the checkpoint, since it alone has all of it.
 func (v *view) stage(ctx context.Context, c change) (*table.Transaction, error) {
 	tx, err := v.t.NewTransactionOnBranchWithError(v.branch)
 	if err != nil {
@@ -165,26 +207,41 @@ func (v *view) stage(ctx context.Context, c change) (*table.Transaction, error) 
 	if err := tx.AssertRefSnapshotID(v.branch); err != nil {
 		return nil, err
 	}
-	var files []ice.DataFile
+	last := 0
 	for _, s := range c.files {
-		more, err := v.dataFiles(s)
-		if err != nil {
-			return nil, connectors.Permanent(err)
+		last = max(last, s.Step)
+	}
+	for step := range last + 1 {
+		summary := maps.Clone(c.summary)
+		if step < last {
+			delete(summary, sumCheckpoint)
 		}
-		files = append(files, more...)
-	}
-	switch {
-	case len(files) == 0:
-		err = tx.AddFiles(ctx, nil, c.summary, false) // an empty snapshot
-	case v.t.Metadata().Version() >= firstLineage:
-		err = tx.NewRowDelta(c.summary).AddRows(files...).Commit(ctx)
-	default:
-		err = tx.AddDataFiles(ctx, files, c.summary, table.WithoutDuplicateCheck(), table.WithoutAutoNameMapping())
-	}
-	if err != nil {
-		return nil, err
+		if err := v.stageStep(ctx, tx, c.files, step, summary); err != nil {
+			return nil, err
+		}
 	}
 	return tx, tx.SetProperties(c.properties)
+}
+
+func (v *view) stageStep(ctx context.Context, tx *table.Transaction, files []*fileSet, step int, summary map[string]string) error {
+	var data, deletes []ice.DataFile
+	for _, s := range files {
+		if s.Step != step {
+			continue
+		}
+		d, gone, err := v.read(s)
+		if err != nil {
+			return connectors.Permanent(err)
+		}
+		data, deletes = append(data, d...), append(deletes, gone...)
+	}
+	switch {
+	case len(data)+len(deletes) == 0:
+		return tx.AddFiles(ctx, nil, summary, false) // an empty snapshot
+	case len(deletes) > 0 || v.t.Metadata().Version() >= firstLineage:
+		return tx.NewRowDelta(summary).AddRows(data...).AddDeletes(deletes...).Commit(ctx)
+	}
+	return tx.AddDataFiles(ctx, data, summary, table.WithoutDuplicateCheck(), table.WithoutAutoNameMapping())
 }
 
 // iceLake is a lake by the library.
@@ -207,7 +264,7 @@ func (l *iceLake) load(ctx context.Context) (*view, error) {
 }
 
 func (l *iceLake) create(ctx context.Context, n newTable) error {
-	schema, err := newSchema(n.columns)
+	schema, err := newSchema(n.columns, n.key)
 	if err != nil {
 		return connectors.Permanent(err)
 	}

@@ -1,11 +1,11 @@
 package iceberg
 
 import (
-	"encoding/json"
+	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"slices"
-	"strconv"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -14,131 +14,149 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/columns"
+	"github.com/sluice-etl/sluice/connectors/deferred"
+	"github.com/sluice-etl/sluice/connectors/deferred/table"
 	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 // Kinds of refused rows, for counters.
 const (
-	kindDecode = "decode"
-	kindType   = "type"
-	kindNull   = "null"
+	kindType = "type"
+	kindNull = "null"
+	kindKey  = "key"
 )
+
+// rowOptions say how rows become rows of a table.
+type rowOptions struct {
+	schema   *arrow.Schema
+	declared []connectors.Column
+	key      []string // columns that tell rows apart; none where rows are only added
+	unknown  bool     // fields that have no column are left out
+	seed     maphash.Seed
+}
 
 // rowBuilder turns rows into record batches of a table's columns. It serves one subtask.
 type rowBuilder struct {
-	schema *arrow.Schema
+	rowOptions
 	asJSON []bool // by column: any value, as its JSON text
-	reader *columns.Reader
+	mapper *table.Mapper
 	build  *array.RecordBuilder
-	rows   int
+	op     []table.Op // what each row that is held does; 0 where it was refused
 }
 
-func newRowBuilder(schema *arrow.Schema, declared []connectors.Column) (*rowBuilder, error) {
-	b := &rowBuilder{schema: schema, build: array.NewRecordBuilder(memory.DefaultAllocator, schema)}
-	cols := make([]connectors.Column, schema.NumFields())
-	for i, f := range schema.Fields() {
+func newRowBuilder(o rowOptions) (*rowBuilder, error) {
+	b := &rowBuilder{rowOptions: o, build: array.NewRecordBuilder(memory.DefaultAllocator, o.schema)}
+	cols := make([]table.Column, o.schema.NumFields())
+	for i, f := range o.schema.Fields() {
 		cols[i].Name = f.Name
-		if f.Type.ID() == arrow.DECIMAL128 {
+		switch f.Type.ID() {
+		case arrow.DECIMAL128:
 			cols[i].Type.Base = connectors.Exact
+		case arrow.STRING:
+			cols[i].Type.Base = connectors.Text
 		}
-		b.asJSON = append(b.asJSON, slices.ContainsFunc(declared, func(c connectors.Column) bool {
+		b.asJSON = append(b.asJSON, slices.ContainsFunc(o.declared, func(c connectors.Column) bool {
 			return c.Name == f.Name && c.Type.Base == connectors.Document
 		}))
 	}
+	how := table.Options{Mode: table.Insert, Key: o.key, RefuseUnknown: !o.unknown}
+	if len(o.key) > 0 {
+		how.Mode = table.Upsert
+	}
 	var err error
-	b.reader, err = columns.NewReader(cols)
+	b.mapper, err = table.NewMapper(cols, how)
 	return b, err
 }
 
-// append takes rows, and returns those that have no place in the table. They are in the
-// batch as empty rows, at the indexes added to holes.
-func (b *rowBuilder) append(rows *connectors.Rows, holes []int) ([]connectors.RowError, []int) {
-	refused := make(map[int]connectors.RowError)
-	b.reader.Read(rows.Values, func(i int, err *format.SyntaxError) {
-		refused[i] = connectors.RowError{Row: i, Kind: kindDecode, Reason: err.Error()}
-	})
-	for i, v := range rows.Values {
-		if v == nil {
-			refused[i] = connectors.RowError{Row: i, Kind: kindNull, Reason: "a tombstone has no place in a table that is only appended to"}
-		}
-	}
-	for c, f := range b.schema.Fields() {
-		to := b.build.Field(c)
-		for i := range rows.Values {
-			if _, bad := refused[i]; bad {
-				to.AppendEmptyValue()
-				continue
-			}
-			if kind, err := b.value(to, f, c, b.reader.Value(i, c)); err != nil {
-				refused[i] = connectors.RowError{Row: i, Kind: kind, Reason: fmt.Sprintf("column %s: %s", f.Name, err)}
-			}
-		}
-	}
-	var out []connectors.RowError
+// append takes rows, and returns those that have no place in the table.
+func (b *rowBuilder) append(rows *connectors.Rows) []connectors.RowError {
+	var refused []connectors.RowError
+	b.mapper.Begin(rows)
 	for i := range rows.Values {
-		if r, bad := refused[i]; bad {
-			out, holes = append(out, r), append(holes, b.rows+i)
+		op, err := b.row(i)
+		if err != nil {
+			op = 0
+			why := &deferred.Refused{Kind: kindType, Reason: err.Error()}
+			errors.As(err, &why)
+			refused = append(refused, connectors.RowError{Row: i, Kind: why.Kind, Reason: why.Reason})
+		}
+		b.op = append(b.op, op)
+	}
+	return refused
+}
+
+// row appends a row; an empty one with an error, and beside the key of one to delete, so
+// that columns stay of one length.
+func (b *rowBuilder) row(i int) (table.Op, error) {
+	op, err := b.mapper.Op(i)
+	for c := range b.schema.NumFields() {
+		to := b.build.Field(c)
+		key := slices.Contains(b.mapper.Keys(), c)
+		if err != nil || op == table.Delete && !key {
+			to.AppendEmptyValue()
+			continue
+		}
+		f := b.schema.Field(c)
+		if kind, fault := b.value(to, f, c, key, b.mapper.Value(i, c)); fault != nil {
+			err = &deferred.Refused{Kind: kind, Reason: fmt.Sprintf("column %s: %s", f.Name, fault)}
 		}
 	}
-	b.rows += len(rows.Values)
-	return out, holes
+	return op, err
 }
 
 // value appends one value, or an empty one with an error.
-func (b *rowBuilder) value(to array.Builder, f arrow.Field, c int, v connectors.Value) (kind string, err error) {
-	if v.IsNull() {
-		if f.Nullable {
-			to.AppendNull()
-			return "", nil
-		}
+func (b *rowBuilder) value(to array.Builder, f arrow.Field, c int, key bool, v connectors.Value) (kind string, err error) {
+	switch {
+	case !v.IsNull():
+	case key:
+		to.AppendEmptyValue()
+		return kindKey, errors.New("there is no value, and a key needs one")
+	case !f.Nullable:
 		to.AppendEmptyValue()
 		return kindNull, errors.New("there is no value, and the table requires one")
-	}
-	if b.asJSON[c] {
-		to.(*array.StringBuilder).Append(jsonText(v))
+	default:
+		to.AppendNull()
 		return "", nil
 	}
-	return kindType, appendValue(to, f.Type, v)
+	if b.asJSON[c] {
+		text, err := jsonText(v)
+		to.(*array.StringBuilder).Append(text)
+		return kindType, err
+	}
+	return kindType, appendValue(to, f.Type, b.unknown, v)
 }
 
-// take gives the rows as a batch and begins anew.
-func (b *rowBuilder) take() arrow.RecordBatch {
-	b.rows = 0
-	return b.build.NewRecordBatch()
+// take gives what is held as a batch and begins anew.
+func (b *rowBuilder) take(ctx context.Context) (*rowBatch, error) {
+	rows := b.build.NewRecordBatch()
+	defer rows.Release()
+	out, err := newBatch(ctx, rows, b.op, b.mapper.Keys(), b.seed)
+	b.op = b.op[:0]
+	return out, err
 }
 
 // jsonText is the JSON text of a value.
-func jsonText(v connectors.Value) string {
-	switch v.Kind() {
-	case connectors.String:
-		text, _ := json.Marshal(v.Text()) //nolint:errchkjson // text has a JSON form
-		return string(text)
-	case connectors.Bool:
-		return strconv.FormatBool(v.Bool())
-	case connectors.Int:
-		return strconv.FormatInt(v.Int(), 10)
-	case connectors.Float:
-		return strconv.FormatFloat(v.Float(), 'g', -1, 64)
-	default:
-		return v.Text()
-	}
+func jsonText(v connectors.Value) (string, error) {
+	text, err := format.AppendValue(nil, v)
+	return string(text), err
 }
 
 // appendValue appends a value to the column of its type. Where it has no place there,
-// an empty one is appended, so that columns stay of one length.
-func appendValue(to array.Builder, typ arrow.DataType, v connectors.Value) error {
+// an empty one is appended, so that columns stay of one length. Unknown says that fields
+// which a struct does not have are left out.
+func appendValue(to array.Builder, typ arrow.DataType, unknown bool, v connectors.Value) error {
 	before := to.Len()
-	err := convert(to, typ, v)
+	err := convert(to, typ, unknown, v)
 	if err != nil && to.Len() == before {
 		to.AppendEmptyValue()
 	}
 	return err
 }
 
-func convert(to array.Builder, typ arrow.DataType, v connectors.Value) error {
+func convert(to array.Builder, typ arrow.DataType, unknown bool, v connectors.Value) error {
 	switch b := to.(type) {
 	case *array.ListBuilder, *array.StructBuilder, *array.MapBuilder:
-		return convertNested(to, typ, v)
+		return convertNested(to, typ, unknown, v)
 	case *array.BooleanBuilder:
 		return put(b.Append)(columns.Bool(v))
 	case *array.Int32Builder:
@@ -152,7 +170,7 @@ func convert(to array.Builder, typ arrow.DataType, v connectors.Value) error {
 	case *array.Float64Builder:
 		return put(b.Append)(columns.Float(v, 64))
 	case *array.StringBuilder:
-		return put(b.Append)(columns.Text(v))
+		return put(b.Append)(text(v))
 	case *array.BinaryBuilder:
 		return put(b.Append)(columns.Bytes(v))
 	case *array.Decimal128Builder:

@@ -83,14 +83,25 @@ func tableFields(cols []connectors.Column, id func() int) ([]ice.NestedField, er
 	return fields, nil
 }
 
-// newSchema is the schema of a table with the columns.
-func newSchema(cols []connectors.Column) (*ice.Schema, error) {
+// newSchema is the schema of a table with the columns, some of which are its identifier
+// fields.
+func newSchema(cols []connectors.Column, key []string) (*ice.Schema, error) {
 	next := 0
 	fields, err := tableFields(cols, func() int { next++; return next })
 	if err != nil {
 		return nil, err
 	}
-	return ice.NewSchema(0, fields...), nil
+	var ids []int
+	for _, f := range fields {
+		if !slices.Contains(key, f.Name) {
+			continue
+		}
+		if !f.Required {
+			return nil, fmt.Errorf("column %s is in the key, and may be null: write its type without ?", f.Name)
+		}
+		ids = append(ids, f.ID)
+	}
+	return ice.NewSchemaWithIdentifiers(0, ids, fields...), nil
 }
 
 var transformCall = regexp.MustCompile(`^\s*([a-z]+)\s*\(\s*(?:(\d+)\s*,\s*)?([^,()]+?)\s*(?:,\s*(\d+)\s*)?\)\s*$`)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"slices"
 	"sync"
@@ -28,6 +29,8 @@ type Sink struct {
 
 	view   *view // what files are written for; from Start on
 	schema *arrow.Schema
+	key    *tableKey // nil where rows are only added
+	seed   maphash.Seed
 
 	mu       sync.Mutex
 	writers  []*writer
@@ -39,7 +42,7 @@ var _ connectors.TwoPhaseSink = (*Sink)(nil)
 
 // NewSink makes a sink. It does no I/O.
 func NewSink(c SinkConfig) *Sink {
-	return &Sink{cfg: c, open: openLake, came: map[uint64]int{}}
+	return &Sink{cfg: c, open: openLake, seed: maphash.MakeSeed(), came: map[uint64]int{}}
 }
 
 // Guarantee is exactly-once.
@@ -85,20 +88,33 @@ func (s *Sink) Open(ctx context.Context, env connectors.SinkEnv) error {
 	case err != nil:
 		return err
 	}
-	return s.check(v)
+	return s.check(ctx, v)
 }
 
-// check compares the table with the columns that are declared, or that the plan knows.
-func (s *Sink) check(v *view) error {
+// check compares the table with the columns that are declared, or that the plan knows,
+// and looks for a key to replace rows by.
+func (s *Sink) check(ctx context.Context, v *view) error {
 	cols := []connectors.Column(s.cfg.Columns)
 	if len(cols) == 0 {
 		cols = certain(s.env.Columns)
 	}
-	if len(cols) == 0 {
+	if len(cols) > 0 {
+		if err := checkColumns(v.t.Schema(), cols); err != nil {
+			return connectors.Permanent(fmt.Errorf("the rows do not fit the table %s:\n%w", s.cfg.Table, err))
+		}
+	}
+	if s.cfg.Mode != modeUpsert {
 		return nil
 	}
-	if err := checkColumns(v.t.Schema(), cols); err != nil {
-		return connectors.Permanent(fmt.Errorf("the rows do not fit the table %s:\n%w", s.cfg.Table, err))
+	var err error
+	if s.key, err = v.key(s.cfg.Key); err == nil {
+		err = v.reaches(ctx, v.t.Metadata().DefaultPartitionSpec())
+		if err != nil && !errors.Is(err, errSpecs) {
+			return err
+		}
+	}
+	if err != nil {
+		return connectors.Permanent(fmt.Errorf("the table %s cannot be written with mode: upsert:\n%w", s.cfg.Table, err))
 	}
 	return nil
 }
@@ -114,7 +130,7 @@ func (s *Sink) Start(ctx context.Context, _ connectors.Restored) error {
 	if err != nil {
 		return err
 	}
-	if err := s.check(v); err != nil {
+	if err := s.check(ctx, v); err != nil {
 		return err
 	}
 	s.view = v
@@ -124,7 +140,7 @@ func (s *Sink) Start(ctx context.Context, _ connectors.Restored) error {
 
 func (s *Sink) createTable(ctx context.Context) (*view, error) {
 	s.env.Failpoint("iceberg.create.before")
-	err := s.lake.create(ctx, newTable{s.cfg.Columns, s.cfg.PartitionBy, s.cfg.Location, s.cfg.Properties})
+	err := s.lake.create(ctx, newTable{s.cfg.Columns, s.cfg.Key, s.cfg.PartitionBy, s.cfg.Location, s.cfg.Properties})
 	s.env.Failpoint("iceberg.create.after")
 	if err != nil {
 		return nil, err
@@ -137,7 +153,11 @@ func (s *Sink) createTable(ctx context.Context) (*view, error) {
 
 // Writer makes the writer of one subtask.
 func (s *Sink) Writer(subtask int) (connectors.Writer, error) {
-	b, err := newRowBuilder(s.schema, s.cfg.Columns)
+	o := rowOptions{schema: s.schema, declared: s.cfg.Columns, unknown: s.cfg.Unknown == unknownIgnore, seed: s.seed}
+	if s.key != nil {
+		o.key = s.key.names
+	}
+	b, err := newRowBuilder(o)
 	if err != nil {
 		return nil, err
 	}
@@ -182,6 +202,7 @@ func (s *Sink) collect(id connectors.CheckpointID) ([]connectors.Committable, er
 			own.Records += f.Rows
 		}
 	}
+	inSteps(d.Files)
 	var err error
 	if own.Data, err = json.Marshal(d); err != nil {
 		return nil, err

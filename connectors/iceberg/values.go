@@ -2,12 +2,15 @@ package iceberg
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/apache/arrow-go/v18/arrow"
 	"github.com/apache/arrow-go/v18/arrow/array"
@@ -25,6 +28,15 @@ func put[T any](appendTo func(T)) func(T, error) error {
 		}
 		return err
 	}
+}
+
+// text reads text, which can come from the key of a record and then be any bytes.
+func text(v connectors.Value) (string, error) {
+	t, err := columns.Text(v)
+	if err == nil && !utf8.ValidString(t) {
+		err = errors.New("the text is no UTF-8")
+	}
+	return t, err
 }
 
 func decimal(v connectors.Value, t *arrow.Decimal128Type) (decimal128.Num, error) {
@@ -87,7 +99,7 @@ func timestamp(t time.Time, unit arrow.TimeUnit) (arrow.Timestamp, error) {
 }
 
 // convertNested appends a list, a struct or a map, which a value holds as JSON.
-func convertNested(to array.Builder, typ arrow.DataType, v connectors.Value) error {
+func convertNested(to array.Builder, typ arrow.DataType, unknown bool, v connectors.Value) error {
 	want, word := connectors.Map, "a map"
 	if typ.ID() == arrow.LIST {
 		want, word = connectors.List, "a list"
@@ -101,11 +113,15 @@ func convertNested(to array.Builder, typ arrow.DataType, v connectors.Value) err
 	if err := d.Decode(&parsed); err != nil {
 		return errors.New("it is no JSON")
 	}
-	return appendParsed(to, typ, parsed)
+	return (&nested{unknown}).parsed(to, typ, parsed)
 }
 
-// appendParsed appends parsed JSON; appendField does so where null may be refused.
-func appendParsed(to array.Builder, typ arrow.DataType, v any) error {
+// nested appends values inside of others. Unknown says that fields which a struct does
+// not have are left out.
+type nested struct{ unknown bool }
+
+// parsed appends parsed JSON; field does so where null may be refused.
+func (n *nested) parsed(to array.Builder, typ arrow.DataType, v any) error {
 	switch b := to.(type) {
 	case *array.ListBuilder:
 		items, ok := v.([]any)
@@ -114,52 +130,55 @@ func appendParsed(to array.Builder, typ arrow.DataType, v any) error {
 		}
 		b.Append(true)
 		elem := typ.(*arrow.ListType).ElemField()
-		var errs error
+		var first error
 		for i, item := range items {
-			if err := appendField(b.ValueBuilder(), elem, item); err != nil && errs == nil {
-				errs = fmt.Errorf("element %d: %w", i, err)
+			if err := n.field(b.ValueBuilder(), elem, item); err != nil && first == nil {
+				first = fmt.Errorf("element %d: %w", i, err)
 			}
 		}
-		return errs
+		return first
 	case *array.StructBuilder:
-		m, ok := v.(map[string]any)
-		if !ok {
-			return errors.New("a map of the struct's fields is wanted")
-		}
-		b.Append(true)
-		var errs error
-		for i, f := range typ.(*arrow.StructType).Fields() {
-			if err := appendField(b.FieldBuilder(i), f, m[f.Name]); err != nil && errs == nil {
-				errs = fmt.Errorf("field %s: %w", f.Name, err)
-			}
-		}
-		return errs
+		return n.object(b, typ.(*arrow.StructType), v)
 	case *array.MapBuilder:
-		return appendMap(b, typ.(*arrow.MapType), v)
+		return n.entries(b, typ.(*arrow.MapType), v)
 	}
-	return appendValue(to, typ, scalar(v))
+	return appendValue(to, typ, n.unknown, scalar(v))
 }
 
-func appendMap(b *array.MapBuilder, typ *arrow.MapType, v any) error {
+func (n *nested) object(b *array.StructBuilder, typ *arrow.StructType, v any) error {
+	m, ok := v.(map[string]any)
+	if !ok {
+		return errors.New("a map of the struct's fields is wanted")
+	}
+	b.Append(true)
+	var first error
+	for i, f := range typ.Fields() {
+		if err := n.field(b.FieldBuilder(i), f, m[f.Name]); err != nil && first == nil {
+			first = fmt.Errorf("field %s: %w", f.Name, err)
+		}
+		delete(m, f.Name)
+	}
+	if len(m) > 0 && first == nil && !n.unknown {
+		first = fmt.Errorf("the table's struct has no field %s: add it to the table, drop it from the rows, or set unknown_fields: ignore", slices.Min(slices.Collect(maps.Keys(m))))
+	}
+	return first
+}
+
+func (n *nested) entries(b *array.MapBuilder, typ *arrow.MapType, v any) error {
 	m, ok := v.(map[string]any)
 	if !ok {
 		return errors.New("a map is wanted")
 	}
 	b.Append(true)
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	var errs error
-	for _, k := range keys {
-		kerr := appendValue(b.KeyBuilder(), typ.KeyType(), mapKey(k, typ.KeyType()))
-		verr := appendField(b.ItemBuilder(), typ.ItemField(), m[k])
-		if err := errors.Join(kerr, verr); err != nil && errs == nil {
-			errs = fmt.Errorf("a map's entry: %w", err)
+	var first error
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		kerr := appendValue(b.KeyBuilder(), typ.KeyType(), n.unknown, mapKey(k, typ.KeyType()))
+		verr := n.field(b.ItemBuilder(), typ.ItemField(), m[k])
+		if err := cmp.Or(kerr, verr); err != nil && first == nil {
+			first = fmt.Errorf("an entry: %w", err)
 		}
 	}
-	return errs
+	return first
 }
 
 // mapKey is a key of a JSON object as a value for keys of a type.
@@ -171,25 +190,21 @@ func mapKey(k string, typ arrow.DataType) connectors.Value {
 	return connectors.StringValue(k)
 }
 
-func appendField(to array.Builder, f arrow.Field, v any) error {
-	if v != nil {
-		return appendParsedSafe(to, f.Type, v)
-	}
-	if f.Nullable {
+func (n *nested) field(to array.Builder, f arrow.Field, v any) error {
+	switch {
+	case v != nil:
+		before := to.Len()
+		err := n.parsed(to, f.Type, v)
+		if err != nil && to.Len() == before {
+			to.AppendEmptyValue()
+		}
+		return err
+	case f.Nullable:
 		to.AppendNull()
 		return nil
 	}
 	to.AppendEmptyValue()
 	return errors.New("there is no value, and the table requires one")
-}
-
-func appendParsedSafe(to array.Builder, typ arrow.DataType, v any) error {
-	before := to.Len()
-	err := appendParsed(to, typ, v)
-	if err != nil && to.Len() == before {
-		to.AppendEmptyValue()
-	}
-	return err
 }
 
 // scalar is a parsed JSON value that is neither list nor map.

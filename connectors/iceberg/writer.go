@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/apache/arrow-go/v18/arrow"
-
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/retry"
 )
@@ -21,7 +19,6 @@ type writer struct {
 	limit int64
 
 	bytes int64 // of the rows that are held
-	holes []int // rows among them that the table cannot hold
 	full  []*fileSet
 
 	mu    sync.Mutex
@@ -30,9 +27,9 @@ type writer struct {
 
 // part is what a writer took between two barriers.
 type part struct {
-	number  uint64
-	batches []arrow.RecordBatch // not in files yet
-	files   []*fileSet
+	number uint64
+	batch  *rowBatch // not in files yet; nil for none
+	files  []*fileSet
 }
 
 // patience is how long rows are tried to be written before the run ends with the error,
@@ -44,17 +41,25 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	if rows.Len() == 0 {
 		return nil
 	}
-	var refused []connectors.RowError
-	refused, w.holes = w.rows.append(rows, w.holes)
-	for _, v := range rows.Values {
+	refused := w.rows.append(rows)
+	for i, v := range rows.Values {
 		w.bytes += int64(len(v))
+		if v == nil {
+			w.bytes += int64(len(rows.Record(i).Key))
+		}
 	}
 	if w.bytes >= w.limit {
-		files, err := w.store(ctx, w.take())
+		batch, err := w.take(ctx)
 		if err != nil {
 			return err
 		}
-		w.full = append(w.full, files)
+		if batch.changes > 0 {
+			files, err := w.store(ctx, batch)
+			if err != nil {
+				return err
+			}
+			w.full = append(w.full, files)
+		}
 	}
 	if len(refused) > 0 {
 		return &connectors.RowsError{Rows: refused}
@@ -62,42 +67,33 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	return nil
 }
 
-// take gives the rows that are held, without the holes among them.
-func (w *writer) take() []arrow.RecordBatch {
-	n := int64(w.rows.rows)
-	batch := w.rows.take()
-	defer batch.Release()
-	var out []arrow.RecordBatch
-	from := int64(0)
-	for _, hole := range append(w.holes, int(n)) {
-		if int64(hole) > from {
-			out = append(out, batch.NewSlice(from, int64(hole)))
-		}
-		from = int64(hole) + 1
+// take gives the rows that are held.
+func (w *writer) take(ctx context.Context) (*rowBatch, error) {
+	w.bytes = 0
+	batch, err := w.rows.take(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("put the rows of table %s together: %w", w.sink.cfg.Table, err)
 	}
-	w.holes, w.bytes = w.holes[:0], 0
-	return out
+	return batch, nil
 }
 
-// store writes batches into files and frees them.
-func (w *writer) store(ctx context.Context, batches []arrow.RecordBatch) (*fileSet, error) {
+// store writes a batch into files and frees it.
+func (w *writer) store(ctx context.Context, batch *rowBatch) (*fileSet, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	s := w.sink
 	var out *fileSet
-	p := retry.Policy{Log: s.env.Log, What: "write data files of table " + s.cfg.Table}
+	p := retry.Policy{Log: s.env.Log, What: "write files of table " + s.cfg.Table}
 	err := p.Do(ctx, func(ctx context.Context) (err error) {
 		s.env.Failpoint("iceberg.write.before")
-		out, err = s.view.write(ctx, s.schema, batches)
+		out, err = s.view.write(ctx, s.schema, s.key, batch)
 		s.env.Failpoint("iceberg.write.after")
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("write data files of table %s: %w", s.cfg.Table, err)
+		return nil, fmt.Errorf("write files of table %s: %w", s.cfg.Table, err)
 	}
-	for _, b := range batches {
-		b.Release()
-	}
+	batch.release()
 	return out, nil
 }
 
@@ -105,11 +101,17 @@ func (w *writer) store(ctx context.Context, batches []arrow.RecordBatch) (*fileS
 func (w *writer) Tick(context.Context, time.Time) error { return nil }
 
 // Barrier ends what belongs to the checkpoint.
-func (w *writer) Barrier(_ context.Context, b connectors.Barrier) (connectors.Prepare, error) {
+func (w *writer) Barrier(ctx context.Context, b connectors.Barrier) (connectors.Prepare, error) {
 	p := &part{number: b.ID.Number, files: w.full}
 	w.full = nil
-	if w.rows.rows > 0 {
-		p.batches = w.take()
+	if len(w.rows.op) > 0 {
+		batch, err := w.take(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if batch.changes > 0 {
+			p.batch = batch
+		}
 	}
 	w.mu.Lock()
 	w.parts = append(w.parts, p)
@@ -129,14 +131,14 @@ func (w *writer) prepare(ctx context.Context, n uint64) error {
 	parts := w.parts
 	w.mu.Unlock()
 	for _, p := range parts {
-		if p.number > n || len(p.batches) == 0 {
+		if p.number > n || p.batch == nil {
 			continue
 		}
-		files, err := w.store(ctx, p.batches)
+		files, err := w.store(ctx, p.batch)
 		if err != nil {
 			return err
 		}
-		p.batches, p.files = nil, append(p.files, files)
+		p.batch, p.files = nil, append(p.files, files)
 	}
 	return ctx.Err()
 }

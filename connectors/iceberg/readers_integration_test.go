@@ -1,0 +1,65 @@
+//go:build integration
+
+package iceberg
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+func readerEnv(t testing.TB, name, service string) string {
+	t.Helper()
+	v := os.Getenv(name)
+	if v == "" {
+		t.Fatalf("%s is not set: run deploy/services/with.sh %s -- go test …", name, service)
+	}
+	return v
+}
+
+// javaRows reads the table by Iceberg's own library, which also finds rows that are in a
+// file of another partition than theirs.
+func javaRows(t testing.TB, c SinkConfig) []string {
+	t.Helper()
+	return foreignRows(t, exec.Command("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", readerEnv(t, "ICEBERG_CLASSPATH", "iceberg-reader"),
+		"testdata/ReadTable.java", loadTable(t, c).MetadataLocation()))
+}
+
+// pythonRows reads the table by PyIceberg.
+func pythonRows(t testing.TB, c SinkConfig) []string {
+	t.Helper()
+	return foreignRows(t, exec.Command(readerEnv(t, "PYTHON", "python"), "testdata/read.py", loadTable(t, c).MetadataLocation()))
+}
+
+func foreignRows(t testing.TB, cmd *exec.Cmd) []string {
+	t.Helper()
+	var stderr strings.Builder
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("%v: %s", err, stderr.String())
+	}
+	return sortedLines(t, string(out))
+}
+
+func TestOtherReadersFindEveryTypeAsItWasWritten(t *testing.T) {
+	c, want := typesTable(t)
+	t.Run("java", func(t *testing.T) { sameRows(t, javaRows(t, c), want) })
+	t.Run("python", func(t *testing.T) { sameRows(t, pythonRows(t, c), want) })
+}
+
+func TestOtherReadersFindRowsInTheirPartitions(t *testing.T) {
+	c, want := partitionsTable(t)
+	t.Run("java", func(t *testing.T) { sameRows(t, javaRows(t, c), want) })
+	t.Run("python", func(t *testing.T) { sameRows(t, pythonRows(t, c), want) })
+}
+
+func TestIcebergsOwnReaderFindsUpsertedRows(t *testing.T) {
+	for name, c := range upsertConfigs(t) {
+		t.Run(name, func(t *testing.T) {
+			want := randomUpserts(t, c, func([]string) {})
+			sameRows(t, javaRows(t, c), want)
+		})
+	}
+}
