@@ -26,7 +26,7 @@ test: ## all tests that need no services
 	$(GOTEST) $(RACE) -timeout 10m ./...
 
 integration: ## starts real services, runs the tests that need them, stops them
-	deploy/services/with.sh kafka postgres mysql redis s3 hdfs opensearch mongodb schema-registry python -- $(GOTEST) -tags integration -timeout 40m $(NEED_SERVICES)
+	deploy/services/with.sh kafka postgres mysql redis s3 hdfs opensearch clickhouse mongodb schema-registry python -- $(GOTEST) -tags integration -timeout 40m $(NEED_SERVICES)
 
 soak: ## a million records, many kills, outages: exactly once, by an independent reader; all Nexmark queries at all settings
 	deploy/services/with.sh kafka s3 hdfs postgres mysql python -- go test -tags 'integration soak' -timeout 90m -count 1 -v -run 'Soak' ./cmd/etl/internal/soak
@@ -34,7 +34,7 @@ soak: ## a million records, many kills, outages: exactly once, by an independent
 
 bench: build ## cost per record on a real broker, as a ratio to bare client loops (COUNT=5000000 MARKDOWN=file)
 	go build -o bin/bench ./bench
-	deploy/services/with.sh kafka s3 -- bin/bench -etl bin/etl $(if $(COUNT),-count $(COUNT)) $(if $(MARKDOWN),-markdown $(MARKDOWN))
+	deploy/services/with.sh kafka s3 hdfs postgres mysql opensearch redis mongodb -- bin/bench -etl bin/etl $(if $(COUNT),-count $(COUNT)) $(if $(MARKDOWN),-markdown $(MARKDOWN))
 
 lint: ## static checks, the import table among them
 	$(TOOL) golangci-lint run

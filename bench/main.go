@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -29,7 +30,7 @@ type options struct {
 
 // children are the hidden subcommands that are measured in processes of their own.
 var children = map[string]func(args []string) error{
-	bareCommand: bareMain, takeCommand: takeMain, restoreCommand: restoreMain,
+	bareCommand: bareMain, sinkCommand: sinkMain, takeCommand: takeMain, restoreCommand: restoreMain,
 }
 
 func main() {
@@ -42,7 +43,7 @@ func main() {
 	brokers := flag.String("brokers", os.Getenv("KAFKA_BROKERS"), "addresses of the broker, separated by commas")
 	flag.StringVar(&o.etl, "etl", "bin/etl", "the program to measure")
 	flag.StringVar(&o.workloads, "workloads", "bench/workloads", "folder of the pipeline files")
-	flag.Int64Var(&o.count, "count", 5_000_000, "records in the input topic")
+	flag.Int64Var(&o.count, "count", defaultCount, "records in the input topic")
 	flag.IntVar(&o.repeat, "repeat", 3, "rounds; the cheapest run of each counts")
 	flag.StringVar(&o.only, "only", "", "measure only what has this text in its name")
 	flag.Int64Var(&o.state, "state", 1<<30, "bytes of state in the checkpoints that are measured; 0 for none")
@@ -50,9 +51,7 @@ func main() {
 	flag.StringVar(&o.markdown, "markdown", "", "write the report to this file too")
 	flag.Parse()
 	o.brokers = strings.Split(*brokers, ",")
-	if o.only == onlyCheckpoints {
-		o.brokers = nil // they need none
-	} else if *brokers == "" {
+	if *brokers == "" && o.records() {
 		exit(errors.New("no broker: set KAFKA_BROKERS, or run `make bench`, which starts one"))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -76,8 +75,13 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-// onlyCheckpoints is what -only says for nothing but checkpoints.
-const onlyCheckpoints = "checkpoint"
+// defaultCount is how many records the input topic has where nothing else is said.
+const defaultCount = 5_000_000
+
+// records tells whether a workload over the input topic is to be measured.
+func (o options) records() bool {
+	return slices.ContainsFunc(measurements, func(m measurement) bool { return !m.bare && strings.Contains(m.name, o.only) })
+}
 
 // run measures everything and prints the report.
 func run(ctx context.Context, o options) error {
@@ -87,10 +91,14 @@ func run(ctx context.Context, o options) error {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	results := map[string]result{}
-	if len(o.brokers) > 0 {
+	if o.records() {
 		if err := measureRecords(ctx, o, dir, results); err != nil {
 			return err
 		}
+	}
+	sinks, err := measureSinks(ctx, o, dir)
+	if err != nil {
+		return err
 	}
 	var checkpoints []checkpointRun
 	if o.state > 0 {
@@ -98,7 +106,7 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	return report(results, checkpoints, o, time.Now())
+	return report(results, sinks, checkpoints, o, time.Now())
 }
 
 // measureRecords fills the input topic and measures everything o.repeat times in turn, so

@@ -116,7 +116,7 @@ func (e environment) measure(ctx context.Context, m measurement) (result, error)
 	return r, nil
 }
 
-// command runs the process and takes its time.
+// command runs the pipeline or the bare loop.
 func (e environment) command(ctx context.Context, m measurement, id, out string) (result, error) {
 	var cmd *exec.Cmd
 	if m.bare {
@@ -134,6 +134,11 @@ func (e environment) command(ctx context.Context, m measurement, id, out string)
 		cmd.Env = append(os.Environ(), "KAFKA_BROKERS="+e.brokers[0], "BENCH_RUN="+id,
 			"BENCH_TOPIC="+e.input.topic, "BENCH_OUT="+out, "BENCH_DIR="+e.dir)
 	}
+	return timed(cmd)
+}
+
+// timed runs a process that prints a summary, and takes its time.
+func timed(cmd *exec.Cmd) (result, error) {
 	var stdout, stderr bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	if err := cmd.Run(); err != nil {

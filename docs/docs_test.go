@@ -95,6 +95,9 @@ func (b block) whole() string {
 func variable(name string) (string, bool) {
 	value, ok := map[string]string{
 		"KAFKA_BROKERS": "localhost:9092", "BENCH_RUN": "1", "BENCH_TOPIC": "bids", "BENCH_OUT": "out", "BENCH_DIR": "/tmp/bench",
+		"BENCH_COUNT": "1000", "BENCH_URL": "http://localhost:8080/bids", "S3_BUCKET": "bucket", "HDFS_URL": "hdfs://localhost:8020",
+		"POSTGRES_URL": "postgres://etl@localhost:5432/etl", "MYSQL_URL": "mysql://etl@localhost:3306/etl", "OPENSEARCH_URL": "http://localhost:9200",
+		"REDIS_ADDR": "localhost:6379", "MONGODB_URL": "mongodb://localhost:27017",
 		"CLIENT_SECRET": "x", "SEARCH_PASSWORD": "x",
 	}[name]
 	return value, ok
