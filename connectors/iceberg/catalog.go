@@ -13,8 +13,9 @@ import (
 	"github.com/apache/iceberg-go/catalog"
 	"github.com/apache/iceberg-go/catalog/rest"
 	icesql "github.com/apache/iceberg-go/catalog/sql"
-	_ "github.com/jackc/pgx/v5/stdlib" // the driver pgx
-	_ "modernc.org/sqlite"             // the driver sqlite
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite" // the driver sqlite
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -70,12 +71,7 @@ func openREST(ctx context.Context, c *Catalog) (catalog.Catalog, error) {
 // lists' tables itself where they are missing, with a context of its own, so the
 // connection is tried first.
 func openSQL(ctx context.Context, c *Catalog, readOnly bool) (catalog.Catalog, func() error, error) {
-	driver, dsn, dialect := "pgx", c.URL, icesql.Postgres
-	if path, ok := strings.CutPrefix(c.URL, "sqlite://"); ok {
-		driver, dialect = "sqlite", icesql.SQLite
-		dsn = "file:" + path + "?_pragma=journal_mode(WAL)&_pragma=busy_timeout(30000)&_txlock=immediate"
-	}
-	db, err := sql.Open(driver, dsn)
+	db, dialect, err := openDatabase(c.URL)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -89,4 +85,19 @@ func openSQL(ctx context.Context, c *Catalog, readOnly bool) (catalog.Catalog, f
 		return nil, nil, errors.Join(err, db.Close())
 	}
 	return cat, func() error { return errors.Join(cat.Close(), db.Close()) }, nil
+}
+
+// openDatabase makes the pool of connections to a database. A connection is asked
+// whether it lives before it is used again: else one that broke meanwhile fails a commit.
+func openDatabase(address string) (*sql.DB, icesql.SupportedDialect, error) {
+	if path, ok := strings.CutPrefix(address, "sqlite://"); ok {
+		db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(30000)&_txlock=immediate")
+		return db, icesql.SQLite, err
+	}
+	conf, err := pgx.ParseConfig(address)
+	if err != nil {
+		return nil, "", connectors.Permanent(err)
+	}
+	always := func(context.Context, stdlib.ShouldPingParams) bool { return true }
+	return stdlib.OpenDB(*conf, stdlib.OptionShouldPing(always)), icesql.Postgres, nil
 }
