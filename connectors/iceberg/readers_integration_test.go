@@ -3,33 +3,23 @@
 package iceberg
 
 import (
-	"os"
 	"os/exec"
 	"strings"
 	"testing"
 )
 
-func readerEnv(t testing.TB, name, service string) string {
-	t.Helper()
-	v := os.Getenv(name)
-	if v == "" {
-		t.Fatalf("%s is not set: run deploy/services/with.sh %s -- go test …", name, service)
-	}
-	return v
-}
-
 // javaRows reads the table by Iceberg's own library, which also finds rows that are in a
 // file of another partition than theirs.
 func javaRows(t testing.TB, c SinkConfig) []string {
 	t.Helper()
-	return foreignRows(t, exec.Command("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", readerEnv(t, "ICEBERG_CLASSPATH", "iceberg-reader"),
+	return foreignRows(t, exec.Command("java", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", variable(t, "ICEBERG_CLASSPATH"),
 		"testdata/ReadTable.java", loadTable(t, c).MetadataLocation()))
 }
 
 // pythonRows reads the table by PyIceberg.
 func pythonRows(t testing.TB, c SinkConfig) []string {
 	t.Helper()
-	return foreignRows(t, exec.Command(readerEnv(t, "PYTHON", "python"), "testdata/read.py", loadTable(t, c).MetadataLocation()))
+	return foreignRows(t, exec.Command(variable(t, "PYTHON"), "testdata/read.py", loadTable(t, c).MetadataLocation()))
 }
 
 func foreignRows(t testing.TB, cmd *exec.Cmd) []string {

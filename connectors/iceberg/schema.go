@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	ice "github.com/apache/iceberg-go"
@@ -128,7 +129,7 @@ func newSpec(schema *ice.Schema, by []string) (ice.PartitionSpec, error) {
 			return ice.PartitionSpec{}, fmt.Errorf("%s: there is no %s; there are identity, bucket, truncate, year, month, day and hour", text, word)
 		}
 		t, err := ice.ParseTransform(spelled)
-		if err != nil {
+		if n, _ := strconv.Atoi(width); err != nil || (n > 0) != (word == "bucket" || word == "truncate") {
 			return ice.PartitionSpec{}, fmt.Errorf("%s: write it like day(ts), bucket(16, id) or truncate(4, name)", text)
 		}
 		field, ok := schema.FindFieldByName(column)
@@ -173,7 +174,7 @@ var accepts = map[connectors.Base][]string{
 	connectors.Boolean:    {"boolean"},
 	connectors.Integer:    {"int", "long", "float", "double", "decimal"},
 	connectors.Real:       {"float", "double"},
-	connectors.Exact:      {"decimal", "float", "double"},
+	connectors.Exact:      {"decimal"},
 	connectors.Text:       {"string", "uuid", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns", "binary", "fixed", "decimal"},
 	connectors.Binary:     {"binary", "fixed", "uuid"},
 	connectors.Instant:    {"timestamptz", "timestamptz_ns"},
@@ -200,6 +201,9 @@ func fits(t connectors.Type, to ice.Type) error {
 		}
 		return fmt.Errorf("it is %s, and the table's type is %s", t.Base, to)
 	}
+	if err := fitsWidth(t, to); err != nil {
+		return err
+	}
 	switch to := to.(type) {
 	case *ice.ListType:
 		if err := fits(*t.Elem, to.Element); err != nil {
@@ -215,6 +219,26 @@ func fits(t connectors.Type, to ice.Type) error {
 		if t.Base == connectors.Exact && t.Precision > 0 && (t.Scale > to.Scale() || t.Precision-t.Scale > to.Precision()-to.Scale()) {
 			return fmt.Errorf("decimal(%d, %d) does not fit into %s", t.Precision, t.Scale, to)
 		}
+	}
+	return nil
+}
+
+// fitsWidth reports numbers of a declared width that a column cannot all hold. Without a
+// width, as those of JSON are, it is seen row by row.
+func fitsWidth(t connectors.Type, to ice.Type) error {
+	bits := t.Bits
+	if bits > 0 && t.Unsigned {
+		bits++ // for the sign that the column has
+	}
+	have := 64
+	switch to.(type) {
+	case ice.Int32Type, ice.Float32Type:
+		have = 32
+	case ice.DecimalType:
+		return nil
+	}
+	if (t.Base == connectors.Integer || t.Base == connectors.Real) && bits > have {
+		return fmt.Errorf("it is %s of %d bits, and the table's type %s has %d", t.Base, t.Bits, to, have)
 	}
 	return nil
 }
