@@ -3,6 +3,7 @@ package all
 
 import (
 	_ "github.com/sluice-etl/sluice/connectors/blackhole"         // registers the connector
+	_ "github.com/sluice-etl/sluice/connectors/clickhouse"        // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/elasticsearch"     // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/files"             // registers the connector
 	_ "github.com/sluice-etl/sluice/connectors/format/avro"       // registers the format

@@ -52,8 +52,7 @@ type block struct {
 type kindWords struct {
 	noun    string // connector or operator
 	unknown Code
-	kinds   []string        // those that this program has
-	later   map[string]bool // those of later versions
+	kinds   []string // those that there are
 	config  func(kind string) any
 }
 
@@ -101,7 +100,7 @@ func (b block) kindHelp(n *node, w kindWords) string {
 func (l *loader) pickKind(b block, others []*entry, common []string, w kindWords) *entry {
 	var known, unknown []*entry
 	for _, e := range others {
-		if slices.Contains(w.kinds, e.key) || w.later[e.key] {
+		if slices.Contains(w.kinds, e.key) {
 			known = append(known, e)
 		} else {
 			unknown = append(unknown, e)
@@ -125,8 +124,6 @@ func (l *loader) pickKind(b block, others []*entry, common []string, w kindWords
 	switch {
 	case len(known) == 0 && len(unknown) == 0:
 		l.fault(b.at, CodeOneKind, fmt.Sprintf("%s has no %s", b.what, w.noun), "add one of "+strings.Join(w.kinds[:min(10, len(w.kinds))], ", "))
-	case len(known) == 1 && w.later[known[0].key]:
-		l.fault(known[0].name, CodeUnavailable, fmt.Sprintf("the %s %s is not available in this version", w.noun, known[0].key), oneOf(w.kinds))
 	case len(known) == 1:
 		return known[0]
 	}

@@ -2,27 +2,11 @@ package spec
 
 import (
 	"fmt"
-	"slices"
 	"strconv"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 )
-
-// Kinds that the language has and this version does not.
-var (
-	laterSources    = set()
-	laterSinks      = set("clickhouse")
-	laterTransforms = set("aggregate", "join", "dedup", "top", "reduce", "lookup", "sample")
-)
-
-func set(names ...string) map[string]bool {
-	m := make(map[string]bool, len(names))
-	for _, n := range names {
-		m[n] = true
-	}
-	return m
-}
 
 // blockName is the name of a source or sink: the key of the map it stands in,
 // what the block itself says, or the noun.
@@ -49,7 +33,7 @@ func (l *loader) uid(b block, name, own string) string {
 
 func (l *loader) sources(one, many *node) {
 	words := kindWords{
-		noun: "connector", unknown: CodeConnector, later: laterSources,
+		noun: "connector", unknown: CodeConnector,
 		config: func(kind string) any {
 			if s, ok := connectors.LookupSource(kind); ok {
 				return s.NewConfig()
@@ -86,7 +70,7 @@ func (l *loader) sources(one, many *node) {
 
 func (l *loader) sinks(one, many *node) {
 	words := kindWords{
-		noun: "connector", unknown: CodeConnector, later: laterSinks,
+		noun: "connector", unknown: CodeConnector,
 		config: func(kind string) any {
 			if s, ok := connectors.LookupSink(kind); ok {
 				return s.NewConfig()
@@ -129,7 +113,7 @@ func (l *loader) transforms(list *node) {
 		return
 	}
 	words := kindWords{
-		noun: "operator", unknown: CodeOperator, later: laterTransforms,
+		noun: "operator", unknown: CodeOperator,
 		config: func(kind string) any {
 			if s, ok := transform.Lookup(kind); ok {
 				return s.NewConfig()
@@ -138,24 +122,9 @@ func (l *loader) transforms(list *node) {
 		},
 		kinds: keysOf(transform.All(), func(s transform.Spec) string { return s.Name }),
 	}
-	for name := range words.later {
-		if slices.Contains(words.kinds, name) {
-			words.later = without(words.later, name)
-		}
-	}
 	for i, n := range list.items {
 		l.transform(i, n, words)
 	}
-}
-
-func without(m map[string]bool, name string) map[string]bool {
-	out := make(map[string]bool, len(m))
-	for k := range m {
-		if k != name {
-			out[k] = true
-		}
-	}
-	return out
 }
 
 func (l *loader) transform(i int, n *node, words kindWords) {
