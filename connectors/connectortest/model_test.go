@@ -393,39 +393,9 @@ func (w *modelWriter) Close() error { return nil }
 
 // model is a target with all hooks, of a sink that has a fault.
 func model(f fault) Sink {
-	s := &shelf{staged: map[int]staged{}, late: map[int]connectors.Record{}, changed: map[string]string{}}
-	fresh := func() (connectors.Sink, error) {
+	s := modelTarget()
+	return s.sink(func() (connectors.Sink, error) {
 		early := f == blamesAll || f == blamesWrong
 		return &modelSink{shelf: s, fault: f, early: early, memory: map[int]bool{}, handed: map[int]bool{}}, nil
-	}
-	locked := func(do func()) {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		do()
-	}
-	return Sink{
-		New: fresh,
-		Read: func(context.Context) (out []string, _ error) {
-			locked(func() { out = slices.Clone(s.out) })
-			return out, nil
-		},
-		Ordered: true,
-		Timeout: 5 * time.Second,
-		Network: &Network{
-			Down:      func(down bool) { locked(func() { s.down = down }) },
-			Requests:  func() (n int) { locked(func() { n = s.requests }); return n },
-			LoseReply: func(n int) { locked(func() { s.lose = n }) },
-			Throttle:  func(n int) { locked(func() { s.putOff = n }) },
-		},
-		Poison: func(int, int) string { return `{"poison":true}` },
-		Updating: &Updating{Mode: connectors.Upserts, New: fresh, Read: func(context.Context) (out []string, _ error) {
-			locked(func() {
-				for _, v := range s.changed {
-					out = append(out, v)
-				}
-			})
-			return out, nil
-		}},
-		Virtual: true,
-	}
+	})
 }

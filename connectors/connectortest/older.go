@@ -106,23 +106,40 @@ func anotherJob(ctx context.Context, w *world) error {
 	return p.finish(ctx)
 }
 
-// updates writes an updating stream, of which the newest row of each group stays.
+// updates writes an updating stream, of which the newest row of each group stays, also
+// where a process ends and its changes since the checkpoint come again, older ones first.
 func updates(ctx context.Context, w *world) error {
 	w.target.New, w.target.Read = w.target.Updating.New, w.target.Updating.Read
 	p, err := w.start(ctx, nil, 2)
 	if err != nil {
 		return err
 	}
-	for i := range 5 {
-		for part := range partitions {
-			if err := p.change(ctx, part, i == 4 && part == partitions-1); err != nil {
-				return fmt.Errorf("write: %w", err)
-			}
+	var last *snapshot
+	for i := range 3 {
+		if err := p.changes(ctx, false); err != nil {
+			return err
 		}
-		if i%2 == 0 {
-			if _, err := p.checkpoint(ctx, false); err != nil {
+		if i == 1 {
+			continue
+		}
+		if last, err = p.checkpoint(ctx, false); err != nil {
+			return err
+		}
+	}
+	for again := range 2 {
+		for i := range 2 {
+			if err := p.changes(ctx, i == 1); err != nil {
 				return err
 			}
+		}
+		if again == 1 {
+			break
+		}
+		if err := p.stop(); err != nil {
+			return fmt.Errorf("close: %w", err)
+		}
+		if p, err = w.start(ctx, last, 2); err != nil {
+			return err
 		}
 	}
 	if _, err := p.checkpoint(ctx, true); err != nil {
@@ -131,17 +148,33 @@ func updates(ctx context.Context, w *world) error {
 	if err := p.stop(); err != nil {
 		return fmt.Errorf("close: %w", err)
 	}
+	return w.newest(ctx, p.next)
+}
+
+// newest checks that there is one row of each group, the newest, and none of the last
+// group, which is deleted.
+func (w *world) newest(ctx context.Context, next [partitions]int) error {
 	got, err := w.read(ctx)
 	if err != nil {
 		return err
 	}
 	for part := range partitions - 1 {
-		if v := value(part, p.next[part]-1); got[v] != 1 {
+		if v := value(part, next[part]-1); got[v] != 1 {
 			return fmt.Errorf("the newest row of a group, %s, is there %d times", v, got[v])
 		}
 	}
 	if len(got) != partitions-1 {
 		return fmt.Errorf("there are %d rows for %d groups of which one is deleted: %v", len(got), partitions, got)
+	}
+	return nil
+}
+
+// changes changes the row of each group, or deletes that of the last one.
+func (p *process) changes(ctx context.Context, remove bool) error {
+	for part := range partitions {
+		if err := p.change(ctx, part, remove && part == partitions-1); err != nil {
+			return fmt.Errorf("write: %w", err)
+		}
 	}
 	return nil
 }

@@ -1,4 +1,4 @@
-package http
+package connectortest
 
 import (
 	"errors"
@@ -6,12 +6,11 @@ import (
 	"net/http"
 	"strings"
 	"sync"
-
-	"github.com/sluice-etl/sluice/connectors/connectortest"
 )
 
-// faulty is a transport whose service can be away, put requests off, and lose replies.
-type faulty struct {
+// Transport is a transport to a service that can be away, put requests off with status
+// 429, and lose replies to requests that it has executed.
+type Transport struct {
 	http.RoundTripper
 
 	mu       sync.Mutex
@@ -21,27 +20,27 @@ type faulty struct {
 	putOff   int
 }
 
-func (f *faulty) set(do func()) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (t *Transport) set(do func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	do()
 }
 
 // RoundTrip implements http.RoundTripper.
-func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
+func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	var down, lost, later bool
-	f.set(func() {
-		down, later = f.down, f.putOff > 0
+	t.set(func() {
+		down, later = t.down, t.putOff > 0
 		if down {
 			return
 		}
 		if later {
-			f.putOff--
+			t.putOff--
 			return
 		}
-		f.requests++
-		f.lose--
-		lost = f.lose == 0
+		t.requests++
+		t.lose--
+		lost = t.lose == 0
 	})
 	switch {
 	case down:
@@ -49,7 +48,7 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	case later:
 		return &http.Response{StatusCode: http.StatusTooManyRequests, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("")), Request: r}, nil
 	}
-	resp, err := f.RoundTripper.RoundTrip(r)
+	resp, err := t.RoundTripper.RoundTrip(r)
 	if lost && err == nil {
 		_ = resp.Body.Close()
 		return nil, errors.New("connection reset")
@@ -57,11 +56,12 @@ func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-func (f *faulty) network() *connectortest.Network {
-	return &connectortest.Network{
-		Down:      func(down bool) { f.set(func() { f.down = down }) },
-		Requests:  func() (n int) { f.set(func() { n = f.requests }); return n },
-		LoseReply: func(n int) { f.set(func() { f.lose = n }) },
-		Throttle:  func(n int) { f.set(func() { f.putOff = n }) },
+// Network are the transport's hooks.
+func (t *Transport) Network() *Network {
+	return &Network{
+		Down:      func(down bool) { t.set(func() { t.down = down }) },
+		Requests:  func() (n int) { t.set(func() { n = t.requests }); return n },
+		LoseReply: func(n int) { t.set(func() { t.lose = n }) },
+		Throttle:  func(n int) { t.set(func() { t.putOff = n }) },
 	}
 }

@@ -144,9 +144,9 @@ func TestSinkKeepsTheContract(t *testing.T) {
 		t.Run(body, func(t *testing.T) {
 			connectortest.TestSink(t, func(*testing.T) connectortest.Sink {
 				s := &service{}
-				f := &faulty{RoundTripper: s}
+				f := &connectortest.Transport{RoundTripper: s}
 				return connectortest.Sink{
-					Network: f.network(),
+					Network: f.Network(),
 					Without: map[string]string{connectortest.WithoutPoison: "which answers refuse a record is tested for itself"},
 					New: func() (connectors.Sink, error) {
 						c := newSinkConfig().(*SinkConfig)
