@@ -13,6 +13,58 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 )
 
+// SchemaText is a schema with those that it refers to, as a schema registry has them: what
+// ReadAs puts in the place of the text that a file has.
+type SchemaText struct {
+	Text string
+	// References are in an order in which each stands behind those that it refers to itself.
+	References []Reference
+}
+
+// Reference is a schema by the name that others refer to it by.
+type Reference struct {
+	Name string
+	Text string
+}
+
+// ErrReferences says that a format cannot take a SchemaText that refers to others.
+var ErrReferences = errors.New("it refers to other schemas, which this format takes from files only: write schema_file")
+
+// Alone is the text of a schema that refers to no other.
+func (s SchemaText) Alone() (string, error) {
+	if len(s.References) > 0 {
+		return "", ErrReferences
+	}
+	return s.Text, nil
+}
+
+// kindOf is what registries call the schemas of a format.
+var kindOf = map[string]string{"avro": "AVRO", "protobuf": "PROTOBUF", "json_schema": "JSON"}
+
+// ReadAs is cfg with a schema by which values are read, whatever they are written with. ok
+// is false where values of the format have none. kind is what a registry calls the schema's.
+func ReadAs(cfg connectors.FormatConfig, kind string, s SchemaText) (_ connectors.FormatConfig, ok bool, err error) {
+	want, ok := kindOf[cfg.Name]
+	if !ok {
+		return cfg, false, nil
+	}
+	if kind != want {
+		return cfg, true, fmt.Errorf("it is of %s, and the format is %s", kind, cfg.Name)
+	}
+	for _, key := range []string{"schema", "schema_file", "descriptors"} {
+		if cfg.Options[key] != nil {
+			return cfg, true, fmt.Errorf("the format has a %s of its own: keep one of them", key)
+		}
+	}
+	options := maps.Clone(cfg.Options)
+	if options == nil {
+		options = map[string]any{}
+	}
+	options["schema"] = s
+	cfg.Options = options
+	return cfg, true, Check(cfg)
+}
+
 // decodeOptions fills the configuration struct that config points to from the
 // options of a format and validates it. All faults are returned together, those
 // of one key as *connectors.FieldError.

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/sluice-etl/sluice/connectors/format/registry"
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 	"github.com/sluice-etl/sluice/storage"
@@ -89,7 +90,7 @@ func (w *World) Target(name string) *Target { return targetOf(w.id + name) }
 // Plan is the world's pipeline, planned; the test ends if the file has faults.
 func (w *World) Plan() *pipeline.Plan {
 	w.t.Helper()
-	p, _ := spec.Parse("test.yaml", []byte(w.yaml), spec.Options{})
+	p, _ := spec.Parse("test.yaml", []byte(w.yaml), spec.Options{ReadSchema: registry.Read})
 	plan := pipeline.NewPlan(p)
 	if faults := p.Diagnostics(); faults.HasErrors() {
 		var text strings.Builder

@@ -10,6 +10,7 @@ import (
 	"reflect"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format/registry"
 )
 
 // Options are what reading a pipeline depends on besides its file.
@@ -22,6 +23,9 @@ type Options struct {
 	// ReadFile reads the pipeline's file and what ${file:…} names; nil is the
 	// file system.
 	ReadFile func(string) ([]byte, error)
+	// ReadSchema asks a schema registry for a version of the configuration's subject. nil
+	// asks none: the fields of a source that has its schema from one are not known then.
+	ReadSchema func(c *registry.Config, version int) (registry.Schema, error)
 }
 
 // Load reads the pipeline file at path. See Parse.

@@ -29,8 +29,7 @@ func (l *loader) schema(b block, n *node) *schema.Type {
 		case e.value.bad:
 			return nil
 		case e.key == "registry" && (e.value.kind == mapNode || err != nil):
-			l.fault(e.name, CodeUnavailable, "the schema registry is not available in this version", "write the types here, or {file: NAME.schema.json}")
-			return nil
+			return nil // it takes the source's format to read it
 		case e.key == "file" && e.value.kind == textNode && err != nil:
 			return l.schemaFile(e.value)
 		}

@@ -61,6 +61,7 @@ func (l *loader) sources(one, many *node) {
 				s.Format = l.formatOf(config)
 				if l.format(kind.value, s.Format) {
 					s.Config = config
+					l.registrySchema(&s, keys.Schema)
 				}
 			}
 		}

@@ -43,6 +43,12 @@ func (s *schemaText) UnmarshalConfig(v any) error {
 	case string:
 		*s = schemaText(v)
 		return nil
+	case format.SchemaText:
+		whole, _, err := parseSchema(v.Text, v.References)
+		if err == nil {
+			*s = schemaText(whole.String()) // with the types that it names
+		}
+		return err
 	case map[string]any, []any:
 		text, err := json.Marshal(v)
 		*s = schemaText(text)

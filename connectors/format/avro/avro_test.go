@@ -257,3 +257,36 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+// FuzzResolve reads values of strangers, written with schemas of strangers, as another
+// schema has them.
+func FuzzResolve(f *testing.F) {
+	f.Add(first, second, []byte("\x02\x02a"))
+	f.Add(`["null",{"type":"enum","name":"e","symbols":["A","B"]}]`, `{"type":"enum","name":"e","symbols":["A","C"],"default":"C"}`, []byte("\x02\x02"))
+	f.Add(`{"type":"record","name":"r","fields":[{"name":"next","type":["null","r"]}]}`, `{"type":"record","name":"r","fields":[{"name":"next","type":["null","r"]},{"name":"n","type":"long","default":1}]}`, []byte("\x02\x02\x00"))
+	f.Add(`{"type":"array","items":"null"}`, `{"type":"array","items":"null"}`, []byte("\xfe\xff\xff\xff\x0f\x00"))
+	f.Add(`{"type":"map","values":{"type":"fixed","name":"f","size":12,"logicalType":"duration"}}`, `{"type":"map","values":["int",{"type":"fixed","name":"f","size":12}]}`, []byte("\x02\x02a0123456789ab\x00"))
+	f.Fuzz(func(t *testing.T, writer, reader string, b []byte) {
+		w, wn, err := parseSchema(writer, nil)
+		if err != nil {
+			return
+		}
+		r, rn, err := parseSchema(reader, nil)
+		if err != nil {
+			return
+		}
+		n, err := resolve(w, r, wn, rn)
+		if err != nil {
+			return
+		}
+		const limit = 1 << 20
+		out, err := decode(nil, b, n, limit)
+		if err != nil {
+			return
+		}
+		var arena connectors.Arena
+		if _, err := format.ParseValue(out, &arena); err != nil || len(out) > 2*limit {
+			t.Fatalf("%x by %s as %s became %s: %v", b, writer, reader, out, err)
+		}
+	})
+}

@@ -38,6 +38,10 @@ func (s *Text) UnmarshalConfig(v any) error {
 	case string:
 		*s = Text(v)
 		return nil
+	case format.SchemaText:
+		text, err := v.Alone()
+		*s = Text(text)
+		return err
 	case map[string]any:
 		text, err := json.Marshal(v)
 		*s = Text(text)

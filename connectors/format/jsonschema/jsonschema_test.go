@@ -124,3 +124,21 @@ func TestASchemaThatCannotBeUsedSaysWhy(t *testing.T) {
 		}
 	}
 }
+
+// FuzzCheck checks values of strangers by schemas of strangers: what is found is a fault of
+// the value, and says nothing of what is in it.
+func FuzzCheck(f *testing.F) {
+	f.Add([]byte(bid), []byte(`{"id":1,"at":"2026-01-31T00:00:00Z","items":[{"n":1}]}`))
+	f.Add([]byte(`{"$ref":"#/$defs/a","$defs":{"a":{"items":{"$ref":"#/$defs/a"},"uniqueItems":true,"contentEncoding":"base64"}}}`), []byte(`[[],[[]]]`))
+	f.Add([]byte(`{"$ref":"#"}`), []byte(`1e999999`))
+	f.Add([]byte(`{"multipleOf":0.01,"pattern":"(a+)+$","format":"idn-email","propertyNames":{"maxLength":2}}`), []byte(`1e-400`))
+	f.Fuzz(func(t *testing.T, schema, value []byte) {
+		v, err := Compile(string(schema))
+		if err != nil {
+			return
+		}
+		if err := v.Check(value); err != nil && !format.IsRefused(err) {
+			t.Errorf("%s by %s: %v", value, schema, err)
+		}
+	})
+}

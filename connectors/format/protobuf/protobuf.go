@@ -20,7 +20,7 @@ import (
 // config is the options of the format.
 type config struct {
 	SchemaFile    string              `key:"schema_file" file:"true" doc:".proto file with the message, from the folder of the pipeline's file"`
-	Schema        string              `key:"schema" doc:"the text of a .proto file, instead of schema_file"`
+	Schema        schemaText          `key:"schema" doc:"the text of a .proto file, instead of schema_file"`
 	Imports       []string            `key:"imports" file:"true" doc:"folders in which the .proto file finds those that it imports, besides its own"`
 	Descriptors   string              `key:"descriptors" file:"true" doc:"file that protoc --include_imports --descriptor_set_out made, instead of schema_file"`
 	Message       string              `key:"message" doc:"name of the message; not needed where the schema has only one, or a registry's values say it"`
@@ -33,6 +33,23 @@ type config struct {
 	root  protoreflect.MessageDescriptor // nil where the registry says it
 }
 
+// schemaText is the text of a .proto file.
+type schemaText string
+
+// UnmarshalConfig reads it.
+func (s *schemaText) UnmarshalConfig(v any) error {
+	switch v := v.(type) {
+	case string:
+		*s = schemaText(v)
+		return nil
+	case format.SchemaText:
+		text, err := v.Alone()
+		*s = schemaText(text)
+		return err
+	}
+	return errors.New("the text of a .proto file is wanted")
+}
+
 // SchemaMarks says where values have the marks of their schemas.
 func (c *config) SchemaMarks() (read, inHeaders bool) { return c.Registry.Marks() }
 
@@ -40,7 +57,7 @@ func (c *config) SchemaMarks() (read, inHeaders bool) { return c.Registry.Marks(
 func (c *config) Validate() error {
 	faults := []error{c.Registry.Check()}
 	key, given := "", 0
-	for k, v := range map[string]string{"schema_file": c.SchemaFile, "schema": c.Schema, "descriptors": c.Descriptors} {
+	for k, v := range map[string]string{"schema_file": c.SchemaFile, "schema": string(c.Schema), "descriptors": c.Descriptors} {
 		if v != "" {
 			key = k
 			given++
@@ -83,7 +100,7 @@ func (c *config) load(key string) error {
 	from := &sources{folders: c.Imports, texts: map[string]string{}}
 	name := mainFile
 	if key == "schema" {
-		from.texts[name] = c.Schema
+		from.texts[name] = string(c.Schema)
 	} else {
 		name = from.place(c.SchemaFile)
 	}

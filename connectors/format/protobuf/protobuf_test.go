@@ -261,3 +261,29 @@ func FuzzRead(f *testing.F) {
 		}
 	})
 }
+
+// FuzzSchema reads messages of strangers by schemas of strangers, as they come out of a
+// registry.
+func FuzzSchema(f *testing.F) {
+	f.Add(everything, []byte("\x08\x01\x12\x00"))
+	f.Add(`syntax = "proto3"; message A { map<string, A> a = 1; oneof o { bytes b = 2; A c = 3; } repeated sint64 d = 4; }`, []byte("\x0a\x04\x0a\x00\x12\x00\x1a\x00"))
+	f.Add(`syntax = "proto2"; message A { required group G = 1 { optional A a = 2 [default = 1]; } extensions 5 to 9; }`, []byte("\x0b\x0c"))
+	f.Add(`edition = "2023"; import "google/protobuf/any.proto"; message A { google.protobuf.Any a = 1; }`, []byte("\x0a\x02\x0a\x00"))
+	f.Fuzz(func(t *testing.T, schema string, b []byte) {
+		cfg := withSchema(schema, "max_size", "1MiB")
+		if format.Check(cfg) != nil {
+			return
+		}
+		if _, err := format.Columns(cfg); err != nil {
+			t.Fatal(err)
+		}
+		out, err := formattest.Read(formattest.Input(t, cfg), b)
+		if err != nil {
+			return
+		}
+		var arena connectors.Arena
+		if _, err := format.ParseValue([]byte(out), &arena); err != nil || len(out) > 2<<20 {
+			t.Fatalf("%x by %s became %s: %v", b, schema, out, err)
+		}
+	})
+}

@@ -29,10 +29,7 @@ type Schema struct {
 }
 
 // Reference is a schema by the name that others refer to it by.
-type Reference struct {
-	Name string
-	Text string
-}
+type Reference = format.Reference
 
 // Client asks a registry. It serves one subtask and remembers what it was told.
 type Client struct {
@@ -176,16 +173,27 @@ func (c *Client) resolve(ctx context.Context, refs []sr.SchemaReference, seen ma
 		if err := c.resolve(ctx, s.References, seen, out, depth+1); err != nil {
 			return err
 		}
-		*out = append(*out, Reference{r.Name, s.Schema.Schema})
+		*out = append(*out, Reference{Name: r.Name, Text: s.Schema.Schema})
 	}
 	return nil
 }
 
+// Newest is the version of a subject's newest schema.
+const Newest = -1
+
 // Latest is the newest schema of a subject; ok is false where there is none.
 func (c *Client) Latest(ctx context.Context, subject string) (out Schema, ok bool, err error) {
+	return c.version(ctx, subject, Newest)
+}
+
+func (c *Client) version(ctx context.Context, subject string, version int) (out Schema, ok bool, err error) {
+	what := "get the newest schema of subject " + subject
+	if version != Newest {
+		what = fmt.Sprintf("get version %d of subject %s", version, subject)
+	}
 	var s sr.SubjectSchema
-	err = c.call(ctx, "get the newest schema of subject "+subject, func(ctx context.Context) (err error) {
-		s, err = c.api.SchemaByVersion(ctx, subject, -1)
+	err = c.call(ctx, what, func(ctx context.Context) (err error) {
+		s, err = c.api.SchemaByVersion(ctx, subject, version)
 		return err
 	})
 	if isMissing(err) {
@@ -195,6 +203,28 @@ func (c *Client) Latest(ctx context.Context, subject string) (out Schema, ok boo
 		out, err = c.whole(ctx, s)
 	}
 	return out, err == nil, err
+}
+
+// Read is a version of the subject of a configuration, or its Newest. It waits no longer
+// than a minute for a registry that does not answer.
+func Read(c *Config, version int) (Schema, error) {
+	const patience = time.Minute
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("it did not answer for %s", patience))
+	defer cancel()
+	client, err := New(c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return Schema{}, err
+	}
+	s, ok, err := client.version(ctx, c.Subject, version)
+	switch {
+	case err != nil:
+		return s, err
+	case !ok && version == Newest:
+		return s, fmt.Errorf("schema registry: there is no subject %s", c.Subject)
+	case !ok:
+		return s, fmt.Errorf("schema registry: subject %s has no version %d", c.Subject, version)
+	}
+	return s, nil
 }
 
 // call asks the registry again and again until it answers. What it does not have, and

@@ -76,7 +76,7 @@ func TestASchemaIsRegisteredBehindThoseThatItRefersTo(t *testing.T) {
 		t.Error("the reference is registered twice")
 	}
 	back, ok, err := c.Latest(t.Context(), "bids-value")
-	if err != nil || !ok || len(back.References) != 1 || back.References[0] != (Reference{"shop.money", money}) {
+	if err != nil || !ok || len(back.References) != 1 || back.References[0] != (Reference{Name: "shop.money", Text: money}) {
 		t.Errorf("read back: %+v, %v", back, err)
 	}
 }

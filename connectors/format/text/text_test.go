@@ -1,7 +1,9 @@
 package text_test
 
 import (
+	"bytes"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/format/formattest"
@@ -39,4 +41,24 @@ func TestEachBrokenRowIsRefused(t *testing.T) {
 			t.Errorf("%s: refused %v, %q", name, failed, got)
 		}
 	}
+}
+
+func FuzzValues(f *testing.F) {
+	f.Add([]byte("line \n\x00\u2028б"))
+	f.Add([]byte("\xff\xc3("))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		for _, name := range []string{"text", "raw"} {
+			cfg := formattest.Config(name, nil)
+			row, err := formattest.Read(formattest.Input(t, cfg), b)
+			if err != nil {
+				if name == "raw" || utf8.Valid(b) {
+					t.Errorf("%s: %q: %v", name, b, err)
+				}
+				continue
+			}
+			if got, err := formattest.Write(formattest.Output(t, cfg, formattest.Env("")), row); err != nil || !bytes.Equal(got, b) {
+				t.Errorf("%s: %q became %s and then %q, %v", name, b, row, got, err)
+			}
+		}
+	})
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/daemon"
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format/registry"
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 )
@@ -139,7 +140,7 @@ func (a *app) configure(c *cobra.Command) error {
 
 // load reads a pipeline file, cuts it into a plan, and prints what is wrong with it.
 func (a *app) load(path string, set []string) (*pipeline.Plan, error) {
-	p, _ := spec.Load(path, spec.Options{Set: set})
+	p, _ := spec.Load(path, spec.Options{Set: set, ReadSchema: registry.Read})
 	plan := pipeline.NewPlan(p)
 	faults := p.Diagnostics()
 	if len(faults) > 0 {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/format/registry"
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 )
@@ -58,7 +59,7 @@ func (a *app) plan(files, set []string, form string) error {
 	var faulty int
 	plans := []pipeline.Description{}
 	for _, file := range files {
-		p, _ := spec.Load(file, spec.Options{Set: set})
+		p, _ := spec.Load(file, spec.Options{Set: set, ReadSchema: registry.Read})
 		plan := pipeline.NewPlan(p)
 		if err := p.Diagnostics().Print(a.err, a.color()); err != nil {
 			return err
