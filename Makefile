@@ -29,7 +29,7 @@ integration: ## starts real services, runs the tests that need them, stops them
 	deploy/services/with.sh kafka postgres mysql redis s3 hdfs opensearch clickhouse mongodb schema-registry python iceberg-reader -- $(GOTEST) -tags integration -timeout 40m $(NEED_SERVICES)
 
 soak: ## a million records, many kills, outages: exactly once, by an independent reader; all Nexmark queries at all settings
-	deploy/services/with.sh kafka s3 hdfs postgres mysql python -- go test -tags 'integration soak' -timeout 90m -count 1 -v -run 'Soak' ./cmd/etl/internal/soak
+	deploy/services/with.sh kafka s3 hdfs postgres mysql clickhouse python -- go test -tags 'integration soak' -timeout 90m -count 1 -v -run 'Soak' ./cmd/etl/internal/soak
 	go test $(RACE) -timeout 30m -count 1 ./pipelines/nexmark -every
 
 bench: build ## cost per record on a real broker, as a ratio to bare client loops (COUNT=5000000 MARKDOWN=file)

@@ -40,6 +40,8 @@ func (j *job) place(t *testing.T, kind string) output {
 		return j.files("s3", "s3://"+variable(t, "S3_BUCKET")+"/"+j.name, ", format: {parquet: {columns: [{p: int}, {n: int}, {text: string}, {seen: int}]}}")
 	case "hdfs":
 		return j.files("hdfs", variable(t, "HDFS_URL")+"/soak/"+j.name, "")
+	case "clickhouse":
+		return j.remembering(t)
 	}
 	return j.table(t, kind)
 }
@@ -77,6 +79,18 @@ func (j *job) table(t *testing.T, kind string) output {
 	return output{
 		fmt.Sprintf(`%s: {url: "${%s_URL}", table: %s, unknown_fields: ignore%s`, server, strings.ToUpper(server), name, more),
 		func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, server, name, j.name) },
+	}
+}
+
+// remembering makes a table of ClickHouse, which drops blocks that come again.
+func (j *job) remembering(t *testing.T) output {
+	t.Helper()
+	name := strings.ReplaceAll(j.name, "-", "_")
+	elsewhere(t, "sql", "clickhouse", "CREATE TABLE "+name+" (p Int32, n Int32, seen Int32) ENGINE = MergeTree PARTITION BY p ORDER BY n SETTINGS non_replicated_deduplication_window = 100")
+	t.Cleanup(func() { elsewhere(t, "sql", "clickhouse", "DROP TABLE "+name) })
+	return output{
+		fmt.Sprintf(`clickhouse: {url: "${CLICKHOUSE_URL}", username: "${CLICKHOUSE_USER}", password: "${CLICKHOUSE_PASSWORD}", table: %s, unknown_fields: ignore}`, name),
+		func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "clickhouse", name) },
 	}
 }
 

@@ -27,7 +27,7 @@ func pointsOf(t *testing.T, sink string) []string {
 	switch kind {
 	case "file", "s3", "hdfs":
 		packages = []string{"files"}
-	case "postgres", "mysql":
+	case "postgres", "mysql", "clickhouse":
 		packages = []string{kind, "deferred"}
 	}
 	var names []string
@@ -91,7 +91,7 @@ func namedIn(path string) (names []string, err error) {
 // crashSinks are the sinks that are killed at each of their points, and how many points
 // each has at least: fewer means that they are not found.
 var crashSinks = map[string]int{
-	"kafka": 6, "file": 8, "s3": 8, "hdfs": 8, "postgres" + refusing: 11, "postgres-upsert" + refusing: 13, "mysql" + refusing: 11,
+	"kafka": 6, "file": 8, "s3": 8, "hdfs": 8, "postgres" + refusing: 11, "postgres-upsert" + refusing: 13, "mysql" + refusing: 11, "clickhouse": 10,
 }
 
 // startPoints are those that each start passes once.
@@ -100,7 +100,7 @@ var startPoints = []string{"before-owner-file", "after-owner-file", "before-owne
 // hit is which passing of a point kills: the third, so that there is something to go back
 // to and something to lose, or the first of those that a life passes once.
 func hit(point string) string {
-	if slices.Contains(startPoints, point) || strings.Contains(point, ".revoke.") {
+	if slices.Contains(startPoints, point) || strings.Contains(point, ".revoke.") || strings.HasPrefix(point, "clickhouse.rejected.") {
 		return point + "=1"
 	}
 	return point + "=3"

@@ -93,12 +93,28 @@ def table_rows(kind, table, pipeline):
         yield f'{where}: {json.dumps({"p": p, "n": n, "seen": seen})}'
 
 
+def clickhouse(statement):
+    """Runs a statement on ClickHouse, and gives the values of its rows."""
+    user = {"X-ClickHouse-User": os.environ["CLICKHOUSE_USER"], "X-ClickHouse-Key": os.environ["CLICKHOUSE_PASSWORD"]}
+    with urllib.request.urlopen(urllib.request.Request(os.environ["CLICKHOUSE_URL"], statement.encode(), user), timeout=60) as r:
+        return [tuple(map(int, line.split("\t"))) for line in r.read().decode().splitlines()]
+
+
+def clickhouse_rows(table):
+    for p, n, seen in clickhouse(f"SELECT p, n, seen FROM {table} ORDER BY p, n"):
+        yield f'table: {json.dumps({"p": p, "n": n, "seen": seen})}'
+
+
 def main(what, *args):
+    if what == "sql" and args[0] == "clickhouse":
+        clickhouse(args[1])
+        return
     if what == "sql":
         with connect(args[0]) as db, db.cursor() as c:
             c.execute(args[1])
         return
-    for line in file_rows(*args) if what == "files" else table_rows(what, *args):
+    rows = {"files": file_rows, "clickhouse": clickhouse_rows}.get(what)
+    for line in rows(*args) if rows else table_rows(what, *args):
         sys.stdout.write(line + "\n")
 
 
