@@ -57,17 +57,30 @@ func (b *planner) changelog(n *node, s *spec.Sink) {
 
 // refuseChanges says why a sink cannot take an updating stream, and the ways out.
 func (b *planner) refuseChanges(n *node, s *spec.Sink) {
-	maker := b.updatesFrom(n.from)
-	ways := "add changelog: true, which writes every change as a row with the operation in a field op"
-	keyed := slices.ContainsFunc(spec.Keys(s.Config), func(key string) bool { return key == "key" })
-	if keyed {
-		ways += "; or add a key, by which a new row replaces the old one"
-	} else {
-		ways += "; or write to a sink with a key, by which a new row replaces the old one, such as kafka"
-	}
 	b.fault(s.ConfigPath(), &connectors.FieldError{
-		Msg: fmt.Sprintf("%s can only append, and the results of %s change after they were given out", s.Kind, maker), Help: ways,
+		Msg:  fmt.Sprintf("%s can only append, and the results of %s change after they were given out", s.Kind, b.updatesFrom(n.from)),
+		Help: strings.Join(waysToTakeChanges(s), "; or "),
 	})
+}
+
+// waysToTakeChanges are what can be set for a sink that only appends as it is.
+func waysToTakeChanges(s *spec.Sink) (ways []string) {
+	keys := spec.Keys(s.Config)
+	has := func(key string) bool { return slices.Contains(keys, key) }
+	if has("changelog") {
+		ways = append(ways, "add changelog: true, which writes every change as a row with the operation in a field op")
+	}
+	switch {
+	case has("mode"):
+		ways = append(ways, "set mode: upsert, by which a new row replaces the one of its key")
+	case has("key"):
+		ways = append(ways, "add a key, by which a new row replaces the old one")
+	case has("id"):
+		ways = append(ways, "add an id, by which a new document replaces the old one")
+	default:
+		ways = append(ways, "write to a sink with a key, by which a new row replaces the old one, such as kafka")
+	}
+	return ways
 }
 
 // warnOfKey warns where rows that are told apart would replace each other, or the two

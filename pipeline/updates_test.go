@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/sluice-etl/sluice/connectors"
+	_ "github.com/sluice-etl/sluice/connectors/postgres"
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/pipelinetest"
 	"github.com/sluice-etl/sluice/pipeline/spec"
@@ -187,7 +188,9 @@ func TestUpdatingStreamsAreRefusedWhereTheyCannotBeTaken(t *testing.T) {
 	tests := []struct{ name, rest, want string }{
 		{"an append-only sink", "sink: {collect: {name: x, changes: append}}\n",
 			"collect can only append, and the results of source source change after they were given out"},
-		{"both ways out", "sink: {collect: {name: x, changes: append}}\n", "add changelog: true, which writes every change as a row with the operation in a field op; or add a key"},
+		{"both ways out", "sink: {kafka: {brokers: ['b:1'], topic: t}}\n", "add changelog: true, which writes every change as a row with the operation in a field op; or add a key"},
+		{"a table", "sink: {postgres: {url: '${DB:-postgres://h/db}', table: t}}\n", "help: set mode: upsert, by which a new row replaces the one of its key\n"},
+		{"a table that is kept by key", "sink: {postgres: {url: '${DB:-postgres://h/db}', table: t, mode: upsert}}\n", ""},
 		{"a step that counts each record", "transforms: [{unnest: {field: tags}}]\nsink: {collect: {name: x}}\n", "unnest cannot read an updating stream: the results of source source"},
 		{"a field that is called op", "transforms: [{set: {op: 1}}]\nsink: {collect: {name: x, changes: changelog}}\n", "the records have a field of that name"},
 		{"a key that is too coarse", "sink: {collect: {name: x, changes: upserts, key: string(part)}}\n", "rows are told apart by id, and the key does not read id"},
