@@ -45,8 +45,15 @@ func TestOtherReadersFindRowsInTheirPartitions(t *testing.T) {
 	t.Run("python", func(t *testing.T) { sameRows(t, pythonRows(t, c), want) })
 }
 
+// TestIcebergsOwnReaderFindsUpsertedRows is also about commits of several snapshots, which
+// a catalog server takes or refuses as a whole.
 func TestIcebergsOwnReaderFindsUpsertedRows(t *testing.T) {
-	for name, c := range upsertConfigs(t) {
+	configs := upsertConfigs(t)
+	rest := configs["partitioned"]
+	served := restTable(t)
+	rest.Catalog, rest.Table = served.Catalog, served.Table
+	configs["in a REST catalog"] = rest
+	for name, c := range configs {
 		t.Run(name, func(t *testing.T) {
 			want := randomUpserts(t, c, func([]string) {})
 			sameRows(t, javaRows(t, c), want)

@@ -174,7 +174,7 @@ var accepts = map[connectors.Base][]string{
 	connectors.Boolean:    {"boolean"},
 	connectors.Integer:    {"int", "long", "float", "double", "decimal"},
 	connectors.Real:       {"float", "double"},
-	connectors.Exact:      {"decimal"},
+	connectors.Exact:      {"decimal", "float", "double"},
 	connectors.Text:       {"string", "uuid", "date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns", "binary", "fixed", "decimal"},
 	connectors.Binary:     {"binary", "fixed", "uuid"},
 	connectors.Instant:    {"timestamptz", "timestamptz_ns"},

@@ -280,6 +280,21 @@ func TestDeletesThatWouldMissRowsAreNotMade(t *testing.T) {
 	}
 }
 
+func TestDeletesByAColumnThatIsGoneAreLost(t *testing.T) {
+	c := localConfig(t)
+	c.Create, c.Columns, c.Mode, c.Key = false, nil, modeUpsert, []string{"id"}
+	createTable(t, c, ice.NewSchema(0, optional(1, "id", ice.PrimitiveTypes.Int32), optional(2, "v", ice.PrimitiveTypes.String)))
+	d := drive(t, c, 1)
+	d.write(0, put1(1, "a"))
+	coms := d.prepare()
+	alter(t, c, func(tx *table.Transaction) error {
+		return tx.UpdateSchema(true, false).DeleteColumn([]string{"id"}).Commit()
+	})
+	if err := d.commit(coms); !errors.Is(err, connectors.ErrLost) {
+		t.Errorf("error %v", err)
+	}
+}
+
 // TestColumnsChangedWhileRunningKeepTheirValues has another program add, rename, widen and
 // drop columns between the start and the commit.
 func TestColumnsChangedWhileRunningKeepTheirValues(t *testing.T) {
