@@ -44,7 +44,7 @@ func (c *committer) Commit(ctx context.Context, com connectors.Committable, rest
 	s.committing.Lock()
 	defer s.committing.Unlock()
 	checked := !restored
-	return s.change(ctx, "iceberg.commit", func(ctx context.Context, v *view, m *mark) (*change, error) {
+	return s.change(ctx, steps{s.failpoint("iceberg.commit.before"), s.failpoint("iceberg.commit.after")}, func(ctx context.Context, v *view, m *mark) (*change, error) {
 		if m.proves(com.Checkpoint) {
 			return nil, nil
 		}
@@ -109,14 +109,19 @@ const (
 	maxWait   = 5 * time.Second
 )
 
+// steps are the durable steps before and after a commit of the catalog.
+type steps struct{ before, after func() }
+
+func (s *Sink) failpoint(name string) func() { return func() { s.env.Failpoint(name) } }
+
 // change makes one commit of the catalog, if decide wants one by what it finds in the
 // table. The commit holds only where the branch is as it was then. So whatever became
 // of a try without an answer, it has happened and decide finds it, or it can happen no
 // more once another one has.
-func (s *Sink) change(ctx context.Context, step string, decide func(context.Context, *view, *mark) (*change, error)) error {
+func (s *Sink) change(ctx context.Context, around steps, decide func(context.Context, *view, *mark) (*change, error)) error {
 	wait := firstWait
 	for try := 1; ; try++ {
-		err := s.try(ctx, step, decide)
+		err := s.try(ctx, around, decide)
 		if !errors.Is(err, errConflict) || try == maxTries {
 			return err
 		}
@@ -132,7 +137,7 @@ func (s *Sink) change(ctx context.Context, step string, decide func(context.Cont
 	}
 }
 
-func (s *Sink) try(ctx context.Context, step string, decide func(context.Context, *view, *mark) (*change, error)) error {
+func (s *Sink) try(ctx context.Context, around steps, decide func(context.Context, *view, *mark) (*change, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Duration(s.cfg.Timeout))
 	defer cancel()
 	v, err := s.lake.load(ctx)
@@ -153,9 +158,9 @@ func (s *Sink) try(ctx context.Context, step string, decide func(context.Context
 	if c == nil || err != nil {
 		return err
 	}
-	s.env.Failpoint(step + ".before")
+	around.before()
 	err = s.lake.commit(ctx, v, *c)
-	s.env.Failpoint(step + ".after")
+	around.after()
 	if err != nil && !errors.Is(err, errConflict) {
 		// The next try finds out what became of it.
 		err = fmt.Errorf("commit to the table %s: %w", s.cfg.Table, err)
@@ -209,7 +214,7 @@ func (s *Sink) fence(ctx context.Context) error {
 	if _, err := s.lake.load(ctx); err != nil {
 		return err
 	}
-	return s.change(ctx, "iceberg.fence", func(_ context.Context, _ *view, m *mark) (*change, error) {
+	return s.change(ctx, steps{s.failpoint("iceberg.fence.before"), s.failpoint("iceberg.fence.after")}, func(_ context.Context, _ *view, m *mark) (*change, error) {
 		own := s.generation()
 		if m.Fence >= own || own <= 1 && len(m.Commits) == 0 {
 			return nil, nil

@@ -35,8 +35,9 @@ type fileIO struct {
 
 var _ iceio.WriteFileIO = (*fileIO)(nil)
 
+// openFileIO is called anew for each operation, with its context.
 func openFileIO(ctx context.Context, _ *url.URL, _ map[string]string) (iceio.IO, error) {
-	return &fileIO{context.WithoutCancel(ctx)}, nil
+	return &fileIO{ctx}, nil
 }
 
 var (

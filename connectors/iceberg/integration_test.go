@@ -4,14 +4,17 @@ package iceberg
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -126,15 +129,21 @@ func TestRealRESTCatalog(t *testing.T) {
 	}
 }
 
-// storeBehind has the program reach the S3 of the tests by a proxy.
+// storeBehind has the sinks reach the S3 of the tests by a proxy.
 func storeBehind(t *testing.T) *connectortest.Proxy {
 	t.Helper()
 	proxy := connectortest.NewProxy(t, host(t, variable(t, "S3_ENDPOINT")))
-	t.Setenv("AWS_ENDPOINT_URL_S3", "http://"+proxy.Addr)
+	root := "s3://" + variable(t, "S3_BUCKET") + "/"
+	conf := s3.NewConfig()
+	conf.Endpoint = "http://" + proxy.Addr
+	store, err := s3.New(root, conf)
+	if err != nil {
+		t.Fatal(err)
+	}
 	rootsMu.Lock()
 	defer rootsMu.Unlock()
 	before := roots
-	roots = map[string]storage.FS{}
+	roots = map[string]storage.FS{root: store}
 	t.Cleanup(func() {
 		rootsMu.Lock()
 		defer rootsMu.Unlock()
@@ -145,10 +154,10 @@ func storeBehind(t *testing.T) *connectortest.Proxy {
 
 // An object store that is away, or whose answers are lost, holds the sink up and no more.
 func TestRealObjectStoreIsAway(t *testing.T) {
+	proxy := storeBehind(t)
 	connectortest.TestSink(t, func(t *testing.T) connectortest.Sink {
 		c := lakehouse(t)
 		sink := suiteOver(t, modeAppend, c)
-		proxy := storeBehind(t)
 		sink.New = func() (connectors.Sink, error) { return NewSink(c), nil }
 		sink.Network = proxy.Network()
 		return sink
@@ -197,6 +206,7 @@ type seen struct {
 		Rows         int
 		Lower, Upper map[string]string
 	}
+	Left map[string]int // files by filter
 }
 
 func (s *seen) ids(t *testing.T, column string) map[string]int {
@@ -208,10 +218,10 @@ func (s *seen) ids(t *testing.T, column string) map[string]int {
 	return out
 }
 
-func look(t *testing.T, c SinkConfig, filter ...string) *seen {
+func look(t *testing.T, c SinkConfig, filters ...string) *seen {
 	t.Helper()
 	out := new(seen)
-	if err := json.Unmarshal(python(t, c, append([]string{"read"}, filter...)...), out); err != nil {
+	if err := json.Unmarshal(python(t, c, append([]string{"read"}, filters...)...), out); err != nil {
 		t.Fatal(err)
 	}
 	return out
@@ -233,6 +243,54 @@ func once(t *testing.T, c SinkConfig, n int) {
 		if got[fmt.Sprint(i)] != 1 || len(got) != n {
 			t.Fatalf("the table holds %v, want each of %d events once", got, n)
 		}
+	}
+}
+
+// What pyiceberg finds of a table: names with ids, partitions, which checkpoint a snapshot
+// is of, and bounds by which files are left out.
+func TestRealTableIsReadByAnotherProgram(t *testing.T) {
+	for name, fresh := range map[string]func(*testing.T) SinkConfig{"sql": lakehouse, "rest": restTable} {
+		t.Run(name, func(t *testing.T) {
+			c := fresh(t)
+			c.Columns = columnList(t, map[string]any{"id": "int"}, map[string]any{"note": "string?"}, map[string]any{"at": "timestamp"}, map[string]any{"price": "decimal(10, 2)"})
+			c.PartitionBy = []string{"day(at)"}
+			r := start(t, c, 1)
+			r.Values(`{"id":1,"note":null,"at":"2026-01-01T10:00:00Z","price":12.34}`, `{"id":2,"note":"b","at":"2026-01-01T11:00:00Z","price":0.5}`)
+			r.Checkpoint()
+			r.Values(`{"id":10,"note":"c","at":"2026-01-02T00:00:00Z","price":-1}`)
+			r.Checkpoint()
+
+			files := map[string]int{"id > 0": 2, "id > 5": 1, "id < 5": 1, "at >= '2026-01-02T00:00:00+00:00'": 1, "note = 'zzz'": 0, "price < 0": 1}
+			s := look(t, c, slices.Collect(maps.Keys(files))...)
+			if want := []string{"1 id: long required", "2 note: string", "3 at: timestamptz required", "4 price: decimal(10, 2) required"}; !slices.Equal(s.Schema, want) {
+				t.Errorf("the schema is %q, want %q", s.Schema, want)
+			}
+			if want := []string{"day of 3"}; !slices.Equal(s.Spec, want) {
+				t.Errorf("partitions are %q, want %q", s.Spec, want)
+			}
+			slices.SortFunc(s.Rows, func(a, b map[string]any) int { return cmp.Compare(a["id"].(float64), b["id"].(float64)) })
+			rows := fmt.Sprint(s.Rows)
+			if want := "[map[at:2026-01-01 10:00:00+00:00 id:1 note:<nil> price:12.34] map[at:2026-01-01 11:00:00+00:00 id:2 note:b price:0.50] map[at:2026-01-02 00:00:00+00:00 id:10 note:c price:-1.00]]"; rows != want {
+				t.Errorf("rows are\n%s, want\n%s", rows, want)
+			}
+			last := s.Summaries[len(s.Summaries)-1]
+			for key, want := range map[string]string{
+				"operation": "append", "added-records": "1", "total-records": "3",
+				sumPipeline: "p", sumSink: "s", sumGeneration: "1", sumCheckpoint: "2",
+			} {
+				if last[key] != want {
+					t.Errorf("the last snapshot's %s is %q, want %q", key, last[key], want)
+				}
+			}
+			if !maps.Equal(s.Left, files) {
+				t.Errorf("files by filter are %v, want %v", s.Left, files)
+			}
+			for _, f := range s.Files {
+				if f.Rows == 2 && (f.Lower["id"] != "1" || f.Upper["id"] != "2" || f.Upper["price"] != "12.34" || !slices.Equal(f.Partition, []string{"20454"})) {
+					t.Errorf("the first file is described as %+v", f)
+				}
+			}
+		})
 	}
 }
 

@@ -1,5 +1,5 @@
 """Reads and changes a table by pyiceberg, as another program that shares the catalog:
-    table.py CATALOG read [FILTER]      all that a reader sees, as JSON
+    table.py CATALOG read FILTER...     all that a reader sees, as JSON, and how many files each filter leaves
     table.py CATALOG append ROWS        rows as JSON
     table.py CATALOG expire             every snapshot but the newest one
     table.py CATALOG rollback           to the snapshot before the newest one
@@ -14,7 +14,6 @@ os.environ["AWS_REQUEST_CHECKSUM_CALCULATION"] = "when_required"
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
 from pyiceberg.conversions import from_bytes
-from pyiceberg.table import ALWAYS_TRUE
 
 
 def load(properties):
@@ -33,9 +32,9 @@ def bounds(schema, values):
     return {schema.find_column_name(k): str(from_bytes(schema.find_type(k), v)) for k, v in (values or {}).items()}
 
 
-def read(table, row_filter=ALWAYS_TRUE):
+def read(table, *filters):
     schema = table.schema()
-    scan = table.scan(row_filter)
+    scan = table.scan()
     files = [task.file for task in scan.plan_files()]
     return {
         "schema": [f"{f.field_id} {f.name}: {f.field_type}{' required' if f.required else ''}" for f in schema.fields],
@@ -52,6 +51,7 @@ def read(table, row_filter=ALWAYS_TRUE):
             }
             for f in files
         ],
+        "left": {f: len(list(table.scan(f).plan_files())) for f in filters},
     }
 
 
