@@ -42,6 +42,8 @@ func (j *job) place(t *testing.T, kind string) output {
 		return j.files("hdfs", variable(t, "HDFS_URL")+"/soak/"+j.name, "")
 	case "clickhouse":
 		return j.remembering(t)
+	case "iceberg":
+		return j.lake(t)
 	}
 	return j.table(t, kind)
 }
@@ -52,6 +54,17 @@ func filesBlock(kind, path, more string) string {
 
 func (j *job) files(kind, path, more string) output {
 	return output{filesBlock(kind, path, more), func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "files", path) }}
+}
+
+// lake is an Iceberg table of a catalog in Postgres, with its files in S3.
+func (j *job) lake(t *testing.T) output {
+	t.Helper()
+	variable(t, "POSTGRES_URL")
+	warehouse := "s3://" + variable(t, "S3_BUCKET") + "/" + j.name
+	return output{
+		fmt.Sprintf(`iceberg: {catalog: {type: sql, url: "${POSTGRES_URL}", name: %s, warehouse: %q}, table: soak.rows, create: true, columns: [{p: int}, {n: int}, {seen: int}], unknown_fields: ignore}`, j.name, warehouse),
+		func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "iceberg", j.name, warehouse) },
+	}
 }
 
 // table makes a table, one without a key where rows are inserted, so that one that came

@@ -9,7 +9,7 @@ import (
 )
 
 func TestSoakKafkaToEachSinkOverRandomKills(t *testing.T) {
-	for _, sinks := range []string{"file", "s3", "hdfs", "s3-parquet", "postgres", "postgres-upsert", "mysql", "clickhouse", "kafka file postgres"} {
+	for _, sinks := range []string{"file", "s3", "hdfs", "s3-parquet", "postgres", "postgres-upsert", "mysql", "clickhouse", "iceberg", "kafka file postgres"} {
 		t.Run(sinks, func(t *testing.T) {
 			rng := random(t)
 			j := newJob(t, sinks, ", until: latest", fmt.Sprintf("throttle: {records_per_second: %d}", paced))

@@ -65,6 +65,24 @@ def file_rows(path):
             yield f"{name} line {i + 1}: {row}"
 
 
+def iceberg_rows(catalog, warehouse):
+    """The rows of an Iceberg table that a catalog in Postgres lists."""
+    from pyiceberg.catalog import load_catalog
+    from pyiceberg.exceptions import NoSuchTableError
+
+    url = urllib.parse.urlparse(os.environ["POSTGRES_URL"])
+    try:
+        table = load_catalog(
+            catalog, type="sql", uri=url._replace(scheme="postgresql+psycopg2", query="").geturl(), warehouse=warehouse,
+            **{"s3.endpoint": os.environ["S3_ENDPOINT"], "s3.region": os.environ["S3_REGION"]},
+            **{"s3.access-key-id": os.environ["AWS_ACCESS_KEY_ID"], "s3.secret-access-key": os.environ["AWS_SECRET_ACCESS_KEY"]},
+        ).load_table("soak.rows")
+    except NoSuchTableError:
+        return
+    for row in table.scan().to_arrow().sort_by([("p", "ascending"), ("n", "ascending")]).to_pylist():
+        yield f"table: {json.dumps(row)}"
+
+
 def connect(kind):
     if kind == "postgres":
         import psycopg
