@@ -65,15 +65,20 @@ func TestRowsAreReadAgainFromTheFirst(t *testing.T) {
 		file = append(file, p.pack()...)
 	}
 	rows := &Rows{parts: []part{{rows: 4, open: opener(file)}, {rows: 4, open: opener(file)}}}
-	for stop := 1; stop <= 5; stop++ { // so many blocks are read before
-		n := 0
-		for ; n < stop; n++ {
+	next := func(most int) (n int) {
+		for n < most {
 			if _, err := rows.Next(t.Context()); err != nil {
 				break
 			}
+			n++
 		}
-		if want := min(stop, 4); n != want {
-			t.Errorf("%d blocks are read, want %d", n, want)
+		return n
+	}
+	for before := range 5 {
+		next(before)
+		rows.Rewind()
+		if n := next(10); n != 4 {
+			t.Errorf("%d blocks are read after %d, want 4", n, before)
 		}
 		rows.Rewind()
 	}

@@ -104,12 +104,20 @@ func (t *target) make(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
+// patience is how long the server waits for a process in the middle of a transaction. One
+// that is cut off has locks, for which its successor would wait as long as the server
+// believes in the connection: for hours, by the defaults of most systems.
+const patience = time.Minute
+
 // settings are those of each transaction: the session's may belong to a pooler.
 func (t *target) settings() string {
+	timeout := time.Duration(t.config.Timeout)
 	return fmt.Sprintf("SET LOCAL client_encoding = 'UTF8'; SET LOCAL datestyle = 'ISO, YMD'; SET LOCAL timezone = 'UTC'; SET LOCAL statement_timeout = %d; "+
+		// The first is for a server that waits for a statement, the others for one that waits for rows.
+		"SET LOCAL idle_in_transaction_session_timeout = %d; SET LOCAL tcp_keepalives_idle = 30; SET LOCAL tcp_keepalives_interval = 10; SET LOCAL tcp_keepalives_count = 3; "+
 		// A commit that a crash of the server could take back would be no proof.
 		"SELECT set_config('synchronous_commit', 'on', true) WHERE current_setting('synchronous_commit') = 'off'",
-		time.Duration(t.config.Timeout).Milliseconds())
+		timeout.Milliseconds(), min(timeout, patience).Milliseconds())
 }
 
 // transact runs f in a transaction, which is committed if f returns nil.
@@ -170,6 +178,9 @@ func (t *target) NewRowEncoder() (deferred.RowEncoder, error) {
 	return &rowEncoder{mapper: m, columns: t.columns, deletes: t.config.Mode != table.Insert}, nil
 }
 
+// uniqueViolation is the code of an error about a row that meets another one.
+const uniqueViolation = "23505"
+
 // rejects reports whether an error is about a single row, which others can do without.
 func rejects(err error) (*pgconn.PgError, bool) {
 	var e *pgconn.PgError
@@ -192,7 +203,7 @@ func why(e *pgconn.PgError) (kind, reason string) {
 		return what + name
 	}
 	switch {
-	case e.Code == "23505":
+	case e.Code == uniqueViolation:
 		return "unique", "another row has the same values" + named(" of ", e.ConstraintName) + " (23505)"
 	case e.Code == "23503":
 		return "foreign_key", "there is no row that the foreign key" + named(" ", e.ConstraintName) + " names, or one still names this (23503)"

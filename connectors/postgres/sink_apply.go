@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -71,14 +72,12 @@ type kept struct {
 }
 
 func takeApart(row []byte) (kept, error) {
-	if len(row) < 2 {
-		return kept{}, connectors.Permanent(errors.New("a kept row is damaged"))
+	if len(row) > 1 {
+		if shape, n := binary.Uvarint(row[1:]); n > 0 && bytes.HasSuffix(row[1+n:], []byte{'\n'}) {
+			return kept{op: table.Op(row[0]), shape: shape, line: row[1+n:]}, nil
+		}
 	}
-	shape, n := binary.Uvarint(row[1:])
-	if n <= 0 || row[len(row)-1] != '\n' {
-		return kept{}, connectors.Permanent(errors.New("a kept row is damaged"))
-	}
-	return kept{op: table.Op(row[0]), shape: shape, line: row[1+n:]}, nil
+	return kept{}, connectors.Permanent(errors.New("a kept row is damaged"))
 }
 
 // has reports whether rows of a shape have a column, as table.Mapper counts them.

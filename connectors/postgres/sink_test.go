@@ -104,6 +104,8 @@ func TestRowsAsLinesOfCopy(t *testing.T) {
 	}{
 		{columnType{name: "int4", mod: -1}, map[string]string{`2147483647`: "2147483647", `2147483648`: "refused", `"1"`: "refused", `null`: `\N`, `1.0`: "1"}},
 		{columnType{name: "numeric", mod: 4<<16 + 2 + 4}, map[string]string{`12.34`: "12.34", `-0.10`: "-0.10", `123.4`: "refused", `1.234`: "refused", `"1.5"`: "1.50", `"NaN"`: "NaN", `1e1`: "10.00"}},
+		{columnType{name: "float8", mod: -1}, map[string]string{`0.1`: "0.1", `9007199254740993`: "9.007199254740992e+15", `0.1000000000000000055511151231257827`: "0.1", `"NaN"`: "NaN", `1e400`: "refused"}},
+		{columnType{name: "float4", mod: -1}, map[string]string{`0.1`: "0.1", `16777217`: "1.6777216e+07", `1e39`: "refused"}},
 		{columnType{name: "varchar", mod: 3 + 4}, map[string]string{`"a\tb"`: `a\tb`, `"\\N"`: `\\N`, `"abcd"`: "refused", `""`: "", `"\u0000"`: "refused"}},
 		{columnType{name: "bytea", mod: -1}, map[string]string{`"AAH/"`: `\\x0001ff`, `"?"`: "refused"}},
 		{columnType{name: "timestamptz", mod: -1}, map[string]string{`"2026-01-01T00:00:00.000001999+01:00"`: "2025-12-31 23:00:00.000001+00", `"0000-01-01T00:00:00Z"`: "refused", `253402300800000`: "10000-01-01 00:00:00+00"}},
@@ -155,5 +157,13 @@ func TestStatementsQuoteNames(t *testing.T) {
 	}
 	if got, want := target.state.commits, `"st ate"."sluice_commits"`; got != want {
 		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+func TestKeptRowsThatAreNone(t *testing.T) {
+	for _, row := range []string{"", "w", "w\x00", "w\x001", "w\xff\xff\n", "w\n"} {
+		if _, err := takeApart([]byte(row)); !connectors.IsPermanent(err) {
+			t.Errorf("%q: %v", row, err)
+		}
 	}
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -168,13 +167,17 @@ func readRejected(rows pgx.Rows, id *int64) (r connectors.Rejected, err error) {
 	return r, err
 }
 
-// settle notes that refused rows up to a mark are handed over.
+// settle takes away the refused rows up to a mark, which are handed over. Where they end
+// the run they are only marked: nobody else has them.
 func (t *target) settle(ctx context.Context, tx pgx.Tx, through int64) error {
 	if through == 0 {
 		return nil
 	}
-	_, err := tx.Exec(ctx, "UPDATE "+t.state.rejected+" SET settled_at = $4 WHERE pipeline = $1 AND sink = $2 AND id <= $3 AND settled_at IS NULL",
-		t.env.Pipeline, t.env.Name, through, time.Now())
+	do := "DELETE FROM " + t.state.rejected
+	if t.env.OnError == connectors.RowFail {
+		do = "UPDATE " + t.state.rejected + " SET settled_at = now()"
+	}
+	_, err := tx.Exec(ctx, do+" WHERE pipeline = $1 AND sink = $2 AND id <= $3 AND settled_at IS NULL", t.env.Pipeline, t.env.Name, through)
 	return err
 }
 

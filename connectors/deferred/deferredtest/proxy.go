@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Proxy stands between a client and a server, and can swallow the answer to a request
-// that the server has executed.
+// Proxy stands between a client and a server. It can swallow the answer to a request that
+// the server has executed, or everything, as a network does in whose middle a cable breaks.
 type Proxy struct {
 	// Addr is where it listens.
 	Addr string
@@ -19,6 +19,7 @@ type Proxy struct {
 	mu     sync.Mutex
 	lose   func(request []byte) bool
 	lost   int
+	cable  bool // is broken
 }
 
 // NewProxy makes a proxy in front of a server.
@@ -62,6 +63,20 @@ func (p *Proxy) Lost() int {
 	return p.lost
 }
 
+// Break lets nothing through any more, while both ends believe that they are connected. New
+// connections come to nothing.
+func (p *Proxy) Break() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cable = true
+}
+
+func (p *Proxy) broken() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cable
+}
+
 func (p *Proxy) matches(request []byte) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -75,6 +90,9 @@ func (p *Proxy) matches(request []byte) bool {
 
 func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	defer func() { _ = client.Close() }()
+	if p.broken() {
+		return
+	}
 	server, err := new(net.Dialer).DialContext(ctx, "tcp", p.server)
 	if err != nil {
 		return
@@ -99,7 +117,9 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 				_ = client.Close() // the request is executed, and nobody hears of it
 				return
 			}
-			_, err = client.Write(buf[:n])
+			if !p.broken() {
+				_, err = client.Write(buf[:n])
+			}
 			mu.Unlock()
 			if err != nil {
 				return
@@ -109,6 +129,12 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 	buf := make([]byte, 64<<10)
 	for {
 		n, err := client.Read(buf)
+		if p.broken() {
+			if err == nil {
+				continue
+			}
+			<-ctx.Done() // the server does not hear that the client has gone
+		}
 		if err != nil {
 			if errors.Is(err, io.EOF) {
 				_ = server.Close()

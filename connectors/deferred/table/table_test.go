@@ -134,6 +134,17 @@ func TestMoreDefaultsThanAShapeTellsApart(t *testing.T) {
 
 func errorOf(_ *Mapper, err error) error { return err }
 
+func TestTheFieldWithoutAColumnIsNamed(t *testing.T) {
+	m, err := NewMapper([]Column{column("id", connectors.Text, false)}, Options{Mode: Changelog, Key: []string{"id"}, Op: "op", RefuseUnknown: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Begin(rowsOf(row{value: `{"op": "c", "id": "a", "typo": 1}`}))
+	if _, err := m.Op(0); err == nil || !strings.Contains(err.Error(), "the field typo") {
+		t.Errorf("error %v", err)
+	}
+}
+
 func TestShapesSayWhichColumnsAreLeftToTheTable(t *testing.T) {
 	m, err := NewMapper([]Column{column("a", connectors.Text, false), column("b", connectors.Text, true), column("c", connectors.Text, true)}, Options{Mode: Insert})
 	if err != nil {
