@@ -12,6 +12,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -305,6 +306,9 @@ func (t *txnSet) Revoke(ctx context.Context, keep []connectors.Committable) erro
 		wg.Go(func() { errs[i] = t.revoke(ctx, id, kept[id]) })
 	}
 	wg.Wait()
+	if i := slices.IndexFunc(errs, connectors.IsPermanent); i >= 0 {
+		return errs[i] // which is the same for all ids
+	}
 	return errors.Join(errs...)
 }
 
@@ -396,9 +400,20 @@ func (t *txnSet) begin(ctx context.Context, restored connectors.Restored) error 
 			place = st.Witness
 		}
 	}
-	return t.ask(ctx, "read the witness in group "+t.group(), func(ctx context.Context) error {
+	err := t.ask(ctx, "read the witness in group "+t.group(), func(ctx context.Context) error {
 		return t.placeWitness(ctx, place)
 	})
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	topic := t.place.Topic
+	t.mu.Unlock()
+	if topic == "" {
+		return nil // the first row names it
+	}
+	// An offset of a topic can be committed only by those who may read it.
+	return t.conn.checkTopics(ctx, t.dials, t.admin, []string{topic}, kmsg.ACLOperationRead)
 }
 
 // Done implements connectors.Committer. The slot of a transaction that was given

@@ -17,7 +17,7 @@ const answerPatience = 5 * time.Second
 
 // ask is connection.ask for requests to coordinators that can be repeated.
 func (t *txnSet) ask(ctx context.Context, what string, f func(ctx context.Context) error) error {
-	return t.conn.ask(ctx, t.dials, what, func(ctx context.Context) error {
+	err := t.conn.ask(ctx, t.dials, what, func(ctx context.Context) error {
 		for {
 			again, err := t.reach(ctx, f)
 			if !again || pause(ctx, coordinatorRetry) != nil {
@@ -25,6 +25,7 @@ func (t *txnSet) ask(ctx context.Context, what string, f func(ctx context.Contex
 			}
 		}
 	})
+	return t.named(err)
 }
 
 // errSilent is a coordinator that gives no answer where another broker does.

@@ -277,7 +277,7 @@ func TestMissingRightsArePermanentErrorsThatNameThem(t *testing.T) {
 		{"describe a topic", source("secret", login), []string{"secret", "DESCRIBE"}},
 		{"read a topic", source("readable", login), []string{"readable", "TOPIC_AUTHORIZATION_FAILED", "READ"}},
 		{"write to a topic", sink("secret", login), []string{"secret", "DESCRIBE"}},
-		{"use a transactional id", sink("readable", login), []string{"prefix"}},
+		{"use the group of the witness", sink("readable", login), []string{"p.witness", "READ"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if !connectors.IsPermanent(c.err) {

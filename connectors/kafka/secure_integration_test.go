@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,11 +18,12 @@ import (
 	"github.com/sluice-etl/sluice/connectors"
 )
 
-// secureScript runs the script for a broker with listeners for logins.
-func secureScript(t *testing.T, verb string) string {
+// secureScript runs the script for a broker with listeners for logins, and with further
+// settings, a line each.
+func secureScript(t *testing.T, verb, settings string) string {
 	t.Helper()
 	cmd := exec.Command(filepath.Join("..", "..", "deploy", "services", "kafka.sh"), verb)
-	cmd.Env = append(os.Environ(), "SERVICES_INSTANCE=secure", "NODES=1", "KAFKA_PORT=29592", "KAFKA_SECURE=1", "KAFKA_HEAP=384m")
+	cmd.Env = append(os.Environ(), "SERVICES_INSTANCE=secure", "NODES=1", "KAFKA_PORT=29592", "KAFKA_SECURE=1", "KAFKA_HEAP=384m", "KAFKA_EXTRA="+settings)
 	var errs strings.Builder
 	cmd.Stderr = &errs
 	out, err := cmd.Output()
@@ -32,12 +34,13 @@ func secureScript(t *testing.T, verb string) string {
 }
 
 // secureBroker starts it for the time of a test and returns what its env says.
-func secureBroker(t *testing.T) map[string]string {
+func secureBroker(t *testing.T, settings ...string) map[string]string {
 	t.Helper()
-	t.Cleanup(func() { secureScript(t, "clean") })
-	secureScript(t, "start")
+	lines := strings.Join(settings, "\n")
+	t.Cleanup(func() { secureScript(t, "clean", lines) })
+	secureScript(t, "start", lines)
 	env := map[string]string{}
-	for line := range strings.Lines(secureScript(t, "env")) {
+	for line := range strings.Lines(secureScript(t, "env", lines)) {
 		if name, value, found := strings.Cut(strings.TrimPrefix(strings.TrimSpace(line), "export "), "="); found {
 			env[name] = strings.Trim(value, `'"`)
 		}
@@ -142,4 +145,16 @@ func TestLoginsOnKafka(t *testing.T) {
 	if got := stored(t, plain, out, kgo.ReadUncommitted()); len(got) != len(want) {
 		t.Errorf("%d records are there, %d were written", len(got), len(want))
 	}
+}
+
+// TestRightsOnKafka has a broker with the authorizer of a cluster without ZooKeeper, which
+// the tests administer over the listener without a login.
+func TestRightsOnKafka(t *testing.T) {
+	env := secureBroker(t, "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer", "super.users=User:ANONYMOUS")
+	eachRightIsMissing(t, &guarded{
+		admin:   client(t, strings.Split(env["KAFKA_BROKERS"], ",")),
+		brokers: strings.Split(env["KAFKA_SASL_BROKERS"], ","),
+		tls:     TLSConfig{Enabled: true, CA: env["KAFKA_CA_FILE"]},
+		user:    SASLConfig{Mechanism: "SCRAM-SHA-512", Username: env["KAFKA_USERNAME"], Password: env["KAFKA_PASSWORD"]},
+	}, slices.Concat(rightsCases, unusedGroupCases))
 }

@@ -117,6 +117,10 @@ func (s *source) Splits(ctx context.Context, restored []connectors.Split) ([]con
 		known[sp.ID] = sp
 	}
 	topics, err := s.list(ctx, adm, known)
+	if err == nil || errors.Is(err, kerr.TopicAuthorizationFailed) {
+		// The list does not say which topic it was refused for.
+		err = cmp.Or(s.checkRights(ctx, topics), err)
+	}
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
@@ -190,6 +191,9 @@ func (s *sink) create(ctx context.Context, name string) (string, error) {
 		}
 		return err
 	})
+	if errors.Is(err, kerr.TopicAuthorizationFailed) || errors.Is(err, kerr.ClusterAuthorizationFailed) {
+		err = s.conn.lacking(kerr.TopicAuthorizationFailed, topicResource(name), kmsg.ACLOperationCreate.String())
+	}
 	if err == nil && refused == "" {
 		s.targets.created++
 		s.log.Info("topic created", "topic", name, "partitions", c.Partitions)
@@ -199,6 +203,9 @@ func (s *sink) create(ctx context.Context, name string) (string, error) {
 
 // lookup asks for a topic and what it takes; nil where it does not exist.
 func (s *sink) lookup(ctx context.Context, name string, patient bool) (*target, error) {
+	if err := s.conn.checkTopics(ctx, s.dials, s.admin, []string{name}, kmsg.ACLOperationWrite); err != nil {
+		return nil, err
+	}
 	adm := kadm.NewClient(s.admin)
 	var meta kadm.Metadata
 	err := s.conn.askTopics(ctx, s.dials, "look up topic "+name, func(ctx context.Context) (unknown bool, err error) {

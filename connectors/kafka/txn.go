@@ -123,6 +123,11 @@ func (t *txnSet) connect(ctx context.Context, s *sink) error {
 	if err := t.readTimeouts(ctx); err != nil {
 		return err
 	}
+	if !s.env.ReadOnly {
+		if err := t.conn.checkGroup(ctx, t.admin, t.group()); err != nil {
+			return err
+		}
+	}
 	every := s.env.Interval
 	if every >= t.timeout {
 		return connectors.Permanent(fmt.Errorf(
@@ -425,7 +430,7 @@ func (t *txnSet) seal(ctx context.Context, iv *interval) (txnData, error) {
 	t.mu.Unlock()
 	t.crash("kafka.witness.before")
 	if err := t.writeWitness(ctx, &d, w); err != nil {
-		err = t.explainProducer(s, fmt.Errorf("add the witness: %w", err))
+		err = t.explainProducer(s, fmt.Errorf("add the witness for topic %s in group %s: %w", d.Place.Topic, d.Group, err))
 		if errors.Is(err, connectors.ErrFenced) {
 			t.stream.fail(err)
 		}
