@@ -139,10 +139,10 @@ const (
 )
 
 // Grow makes room for n more bytes and returns the free space: a slice of
-// length 0 to append to. What was appended is kept by Keep. Only one piece may
+// length 0 to append to, never nil. What was appended is kept by Keep. Only one piece may
 // be open at a time.
 func (a *Arena) Grow(n int) []byte {
-	if cap(a.buf)-len(a.buf) < n {
+	if a.buf == nil || cap(a.buf)-len(a.buf) < n {
 		// Values still point into the old chunk, which the garbage collector keeps
 		// for them.
 		a.buf = make([]byte, 0, max(arenaChunk, n, min(2*cap(a.buf), arenaKeep)))

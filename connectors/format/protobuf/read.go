@@ -7,8 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -71,20 +74,38 @@ func (r *reader) field(dst []byte, f protoreflect.FieldDescriptor, v protoreflec
 		}
 		return append(dst, ']'), nil
 	case f.IsMap():
-		dst = append(dst, '{')
-		open := len(dst)
-		v.Map().Range(func(k protoreflect.MapKey, v protoreflect.Value) bool {
-			if len(dst) > open {
-				dst = append(dst, ',')
-			}
-			dst = append(format.AppendString(dst, k.String()), ':')
-			dst, err = r.value(dst, f.MapValue(), v)
-			return err == nil
-		})
-		return append(dst, '}'), err
+		return r.dictionary(dst, f, v.Map())
 	}
 	return r.value(dst, f, v)
 }
+
+// dictionary appends a map in the order of its keys: a value reads the same each time.
+func (r *reader) dictionary(dst []byte, f protoreflect.FieldDescriptor, m protoreflect.Map) ([]byte, error) {
+	keys := make([]protoreflect.MapKey, 0, m.Len())
+	m.Range(func(k protoreflect.MapKey, _ protoreflect.Value) bool {
+		keys = append(keys, k)
+		return true
+	})
+	slices.SortFunc(keys, func(a, b protoreflect.MapKey) int { return strings.Compare(a.String(), b.String()) })
+	dst = append(dst, '{')
+	for i, k := range keys {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		if !utf8.ValidString(k.String()) {
+			return dst, errNoUTF8
+		}
+		dst = append(format.AppendString(dst, k.String()), ':')
+		var err error
+		if dst, err = r.value(dst, f.MapValue(), m.Get(k)); err != nil {
+			return dst, err
+		}
+	}
+	return append(dst, '}'), nil
+}
+
+// errNoUTF8 is of schemas of proto2, which the library does not check.
+var errNoUTF8 = errors.New("the text is not UTF-8: declare bytes")
 
 func (r *reader) value(dst []byte, f protoreflect.FieldDescriptor, v protoreflect.Value) ([]byte, error) {
 	switch f.Kind() {
@@ -99,6 +120,9 @@ func (r *reader) value(dst []byte, f protoreflect.FieldDescriptor, v protoreflec
 	case protoreflect.DoubleKind:
 		return appendFloat(dst, v.Float(), 64), nil
 	case protoreflect.StringKind:
+		if !utf8.ValidString(v.String()) {
+			return dst, errNoUTF8
+		}
 		return format.AppendString(dst, v.String()), nil
 	case protoreflect.BytesKind:
 		dst = append(dst, '"')
