@@ -1,6 +1,7 @@
 package mysql
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"encoding/binary"
@@ -63,8 +64,8 @@ type kept struct {
 }
 
 func takeApart(row []byte) (kept, error) {
-	if len(row) > 2 {
-		if shape, n := binary.Uvarint(row[1:]); n > 0 && row[len(row)-1] == ')' {
+	if len(row) > 1 {
+		if shape, n := binary.Uvarint(row[1:]); n > 0 && bytes.HasSuffix(row[1+n:], []byte{')'}) {
 			return kept{op: table.Op(row[0]), shape: shape, tuple: row[1+n:]}, nil
 		}
 	}

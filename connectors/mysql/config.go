@@ -39,6 +39,10 @@ const (
 	defaultOp     = "op"
 	sinkTimeout   = 10 * time.Minute
 	dialTimeout   = 5 * time.Second
+	// patience is how long the server waits for a process that is silent. One that is cut
+	// off has locks, for which its successor would wait as long as the server believes in
+	// the connection: for hours, by the server's default.
+	patience = time.Minute
 )
 
 func newSinkConfig() any {
@@ -110,13 +114,16 @@ func (c *SinkConfig) parse() (*driver.Config, error) {
 		"sql_mode":                 "'STRICT_ALL_TABLES,NO_ZERO_DATE,NO_ZERO_IN_DATE,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO'",
 		"foreign_key_checks":       "1",
 		"unique_checks":            "1",
-		"innodb_lock_wait_timeout": strconv.Itoa(max(1, int(time.Duration(c.Timeout).Seconds()))),
+		"innodb_lock_wait_timeout": seconds(time.Duration(c.Timeout)),
+		"wait_timeout":             seconds(min(time.Duration(c.Timeout), patience)),
 		"character_set_results":    "'utf8mb4'",
 		"character_set_client":     "'utf8mb4'",
 		"character_set_connection": "'utf8mb4'",
 	}
 	return out, nil
 }
+
+func seconds(d time.Duration) string { return strconv.Itoa(max(1, int(d.Seconds()))) }
 
 const sinkExample = `mysql:
   url: mysql://etl@localhost:3306/shop

@@ -70,8 +70,8 @@ func (t *target) Open(ctx context.Context, env connectors.SinkEnv) error {
 		return connectors.Permanent(err)
 	}
 	t.db = sql.OpenDB(connector)
-	t.db.SetMaxOpenConns(3) // a commit, a question for refused rows, and a look from outside
-	t.db.SetConnMaxIdleTime(time.Minute)
+	t.db.SetMaxOpenConns(3)                                                     // a commit, a question for refused rows, and a look from outside
+	t.db.SetConnMaxIdleTime(min(time.Duration(t.config.Timeout), patience) / 2) // before the server ends it
 	var flush int
 	if err := t.db.QueryRowContext(ctx, "SELECT @@max_allowed_packet, @@innodb_flush_log_at_trx_commit").Scan(&t.packet, &flush); err != nil {
 		return classify(err)

@@ -1,8 +1,11 @@
 package mysql
 
 import (
+	"math"
 	"slices"
 	"testing"
+
+	"github.com/sluice-etl/sluice/connectors"
 )
 
 func TestNamesAndTextsAreQuoted(t *testing.T) {
@@ -38,6 +41,30 @@ func TestAddresses(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("%s: %s, want %s", address, got, want)
+		}
+	}
+}
+
+func TestFloatsAreTheNearestNumbers(t *testing.T) {
+	for _, c := range []struct {
+		bits int
+		v    connectors.Value
+		want string
+	}{
+		{64, connectors.IntValue(9007199254740993), "9.007199254740992e+15"}, {32, connectors.IntValue(16777217), "1.6777216e+07"}, {32, connectors.FloatValue(0.1), "1e-01"},
+		{64, connectors.FloatValue(math.NaN()), "refused"}, {64, connectors.FloatValue(math.Inf(-1)), "refused"}, {32, connectors.FloatValue(1e39), "refused"},
+	} {
+		got, err := appendReal(c.bits)(nil, c.v)
+		if refused := c.want == "refused"; (err != nil) != refused || !refused && string(got) != c.want {
+			t.Errorf("%d bits: %s, %v, want %s", c.bits, got, err, c.want)
+		}
+	}
+}
+
+func TestKeptRowsThatAreNone(t *testing.T) {
+	for _, row := range []string{"", "w", "w\x00", "w\x00(1", "w\xff\xff)", "w)"} {
+		if _, err := takeApart([]byte(row)); !connectors.IsPermanent(err) {
+			t.Errorf("%q: %v", row, err)
 		}
 	}
 }

@@ -156,13 +156,17 @@ func (t *target) readRejected(ctx context.Context, tx *sql.Tx, after int64, limi
 	return out, last, rows.Err()
 }
 
-// settle notes that refused rows up to a mark are handed over.
+// settle takes away the refused rows up to a mark, which are handed over. Where they end
+// the run they are only marked: nobody else has them.
 func (t *target) settle(ctx context.Context, tx *sql.Tx, through int64) error {
 	if through == 0 {
 		return nil
 	}
-	_, err := tx.ExecContext(ctx, "UPDATE "+t.rejected+" SET settled_at = NOW(6) WHERE pipeline = ? AND sink = ? AND id <= ? AND settled_at IS NULL", //nolint:gosec // the name is quoted
-		t.env.Pipeline, t.env.Name, through)
+	do := "DELETE FROM " + t.rejected
+	if t.env.OnError == connectors.RowFail {
+		do = "UPDATE " + t.rejected + " SET settled_at = NOW(6)"
+	}
+	_, err := tx.ExecContext(ctx, do+" WHERE pipeline = ? AND sink = ? AND id <= ? AND settled_at IS NULL", t.env.Pipeline, t.env.Name, through) //nolint:gosec // the name is quoted
 	return err
 }
 
