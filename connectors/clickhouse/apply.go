@@ -60,7 +60,7 @@ func (t *target) Apply(ctx context.Context, c deferred.Commit) (refused int, err
 		if m.ID.Generation == c.ID.Generation {
 			a.done = m.ID
 		}
-		if m.next == c.ID {
+		if m.under == c.ID {
 			a.skip = m.blocks
 		}
 	}
@@ -83,7 +83,7 @@ func (a *apply) all(ctx context.Context, rows *deferred.Rows) error {
 			return err
 		}
 		for _, row := range b.Rows {
-			if a.rows == blockRows || a.rows > 0 && a.bytes+len(row) > blockBytes {
+			if a.rows == blockRows || a.rows > 0 && a.bytes+len(row) > a.most {
 				if err := a.flush(ctx); err != nil {
 					return err
 				}
@@ -169,6 +169,9 @@ func (a *apply) settings(cols []sinkColumn) url.Values {
 		"max_insert_block_size":                    {strconv.Itoa(2 * blockRows)},
 		"max_partitions_per_insert_block":          {strconv.Itoa(a.window)},
 		"throw_on_max_partitions_per_insert_block": {"1"},
+	}
+	if a.chooses {
+		out.Set("deduplicate_insert", "enable")
 	}
 	if slices.ContainsFunc(cols, func(c sinkColumn) bool { return c.codec.document }) {
 		out.Set("input_format_binary_read_json_as_string", "1")

@@ -38,9 +38,9 @@ type server struct {
 	ran      []string // statements that make tables
 	calls    int
 	header   http.Header
-	// meet is asked before a request is executed, and may answer it; lose says that an
+	// meet is asked before a request is executed, and may answer it, with status 0 by none; lose says that an
 	// executed one gets no answer.
-	meet func(call int, query string) *http.Response
+	meet func(call int, query string) *said
 	lose func(call int) bool
 }
 
@@ -63,15 +63,13 @@ func newServer(columns ...[3]string) *server {
 
 var errReset = errors.New("connection reset by peer")
 
-func says(status, code int, text string) *http.Response {
-	w := httptest.NewRecorder()
-	if code != 0 {
-		w.Header().Set(exceptionHeader, fmt.Sprint(code))
-	}
-	w.WriteHeader(status)
-	_, _ = io.WriteString(w, text)
-	return w.Result()
+// said is an answer: its status, the code of an error and the text.
+type said struct {
+	status, code int
+	text         string
 }
+
+func says(status, code int, text string) *said { return &said{status, code, text} }
 
 func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	s.mu.Lock()
@@ -86,19 +84,26 @@ func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
 	if query == "" {
 		query, body = string(body), nil
 	}
+	var answer *said
 	if s.meet != nil {
-		if resp := s.meet(s.calls, query); resp != nil {
-			if resp.StatusCode == http.StatusTeapot {
-				return nil, errReset
-			}
-			return resp, nil
+		answer = s.meet(s.calls, query)
+	}
+	if answer == nil {
+		answer = s.execute(query, body, r.URL.Query().Get("insert_deduplication_token"))
+		if s.lose != nil && s.lose(s.calls) {
+			return nil, errReset
 		}
 	}
-	resp := s.execute(query, body, r.URL.Query().Get("insert_deduplication_token"))
-	if s.lose != nil && s.lose(s.calls) {
+	if answer.status == 0 {
 		return nil, errReset
 	}
-	return resp, nil
+	w := httptest.NewRecorder()
+	if answer.code != 0 {
+		w.Header().Set(exceptionHeader, fmt.Sprint(answer.code))
+	}
+	w.WriteHeader(answer.status)
+	_, _ = io.WriteString(w, answer.text)
+	return w.Result(), nil
 }
 
 func unpack(r *http.Request) ([]byte, error) {
@@ -121,7 +126,7 @@ func unpack(r *http.Request) ([]byte, error) {
 	return io.ReadAll(from)
 }
 
-func (s *server) execute(query string, body []byte, token string) *http.Response {
+func (s *server) execute(query string, body []byte, token string) *said {
 	starts := func(text string) bool { return strings.HasPrefix(query, text) }
 	switch {
 	case starts("SELECT version()"):
@@ -159,7 +164,7 @@ func (s *server) execute(query string, body []byte, token string) *http.Response
 	return says(400, 62, "Code: 62. DB::Exception: Syntax error: "+query)
 }
 
-func answer(rows ...map[string]any) *http.Response {
+func answer(rows ...map[string]any) *said {
 	var out bytes.Buffer
 	for _, r := range rows {
 		_ = json.NewEncoder(&out).Encode(r)
@@ -167,7 +172,7 @@ func answer(rows ...map[string]any) *http.Response {
 	return says(200, 0, out.String())
 }
 
-func (s *server) writeMark(query string) *http.Response {
+func (s *server) writeMark(query string) *said {
 	_, values, _ := strings.Cut(query, " VALUES (")
 	parts := strings.Split(strings.TrimSuffix(values, ")"), ", ")
 	r := markRow{pipeline: unquote(parts[0]), sink: unquote(parts[1]), origin: unquote(parts[2])}
@@ -178,7 +183,7 @@ func (s *server) writeMark(query string) *http.Response {
 	return says(200, 0, "")
 }
 
-func (s *server) readMark(query string) *http.Response {
+func (s *server) readMark(query string) *said {
 	mine := func(r markRow) bool {
 		return strings.Contains(query, "pipeline = "+literal(r.pipeline)+" ") && strings.Contains(query, "sink = "+literal(r.sink)+" ")
 	}
@@ -192,21 +197,28 @@ func (s *server) readMark(query string) *http.Response {
 		}
 	}
 	var fence uint64
-	var most [4]uint64
+	done, under := []uint64{0, 0}, []uint64{0, 0, 0}
 	for _, r := range s.marks {
 		if !mine(r) || r.origin != s.marks[last].origin {
 			continue
 		}
 		fence = max(fence, r.fence)
-		if m := [4]uint64{r.generation, r.number, r.next, r.blocks}; slices.Compare(m[:], most[:]) > 0 {
-			most = m
+		if d := []uint64{r.generation, r.number}; r.number > 0 && slices.Compare(d, done) > 0 {
+			done = d
+		}
+		if u := []uint64{r.generation, r.next, r.blocks}; slices.Compare(u, under) > 0 {
+			under = u
 		}
 	}
-	return answer(map[string]any{"Origin": s.marks[last].origin, "Fenced": fmt.Sprint(fence), "Mark": fmt.Sprintf("(%d,%d,%d,%d)", most[0], most[1], most[2], most[3])})
+	return answer(map[string]any{"Origin": s.marks[last].origin, "Fence": fmt.Sprint(fence), "Done": tuple(done), "Under": tuple(under)})
+}
+
+func tuple(list []uint64) string {
+	return "(" + strings.Trim(strings.ReplaceAll(fmt.Sprint(list), " ", ","), "[]") + ")"
 }
 
 // insert takes a block unless its token is remembered.
-func (s *server) insert(query string, body []byte, token string) *http.Response {
+func (s *server) insert(query string, body []byte, token string) *said {
 	rows, fault := s.decode(body)
 	if fault != "" {
 		return says(400, 117, "Code: 117. DB::Exception: "+fault)

@@ -32,10 +32,10 @@ func (s *server) sink(t *testing.T, change func(*SinkConfig)) connectors.TwoPhas
 func contract(t *testing.T, change func(*SinkConfig)) connectortest.Sink {
 	s := newServer()
 	down, put, lose := false, 0, 0
-	s.meet = func(int, string) *http.Response {
+	s.meet = func(int, string) *said {
 		switch {
 		case down:
-			return says(http.StatusTeapot, 0, "")
+			return says(0, 0, "")
 		case put > 0:
 			put--
 			return says(http.StatusServiceUnavailable, 202, "Code: 202. DB::Exception: Too many simultaneous queries")
@@ -81,8 +81,13 @@ func TestSinkChaos(t *testing.T) {
 func TestACommitThatIsBrokenOffGoesOnWhereItWas(t *testing.T) {
 	s := newServer([3]string{"n", "Int64", ""}, [3]string{"body", "String", ""})
 	s.window = 1
-	r := deferredtest.Start(t, s.sink(t, nil), &connectortest.Files{}, 1, nil)
-	body := strings.Repeat("x", 5<<20)
+	target, err := s.target(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target.most = 350
+	r := deferredtest.Start(t, deferred.NewSink(target, deferred.Options{Kind: sinkKind}), &connectortest.Files{}, 1, nil)
+	body := strings.Repeat("x", 100)
 	for n := range 12 {
 		if refused := r.Values(fmt.Sprintf(`{"n": %d, "body": %q}`, n, body)); refused != nil {
 			t.Fatal(refused)
@@ -112,6 +117,32 @@ func TestACommitThatIsBrokenOffGoesOnWhereItWas(t *testing.T) {
 		if row["n"] != int64(n) || row["body"] != body {
 			t.Errorf("row %d is %d", n, row["n"])
 		}
+	}
+}
+
+// The first commit of a generation that is broken off leaves the witness what it was.
+func TestTheWitnessOfACommitThatIsBrokenOff(t *testing.T) {
+	s, files := newServer([3]string{"n", "Int64", ""}, [3]string{"m", "Int64", "DEFAULT"}), &connectortest.Files{}
+	r := deferredtest.Start(t, s.sink(t, nil), files, 1, nil)
+	r.Values(`{"n": 1}`)
+	r.Checkpoint()
+	want := r.ID
+	r.Stop()
+	r = deferredtest.Start(t, s.sink(t, nil), files, 2, nil)
+	r.ID.Number = want.Number
+	r.Values(`{"n": 2}`, `{"n": 3, "m": 1}`) // two blocks
+	s.lose = func(int) bool { return len(s.blocks) == 3 }
+	coms := r.Prepare()
+	if err := r.Try(t.Context(), coms, false); err == nil {
+		t.Fatal("an answer that got lost is taken for one")
+	}
+	s.lose = nil
+	if got, ok, err := r.Sink.Committer().Witness(t.Context()); err != nil || !ok || got != want {
+		t.Errorf("witness %v, %v, %v", got, ok, err)
+	}
+	r.Commit(coms, false)
+	if got, ok, err := r.Sink.Committer().Witness(t.Context()); err != nil || !ok || got != r.ID || len(s.rows) != 3 {
+		t.Errorf("witness %v, %v, %v, rows %v", got, ok, err, s.rows)
 	}
 }
 
@@ -221,10 +252,10 @@ func TestWhatATableMustBe(t *testing.T) {
 		"no right to create":   {func(s *server, _ *SinkConfig, _ *connectors.SinkEnv) { s.meet = refuses("CREATE", 497) }, []string{"create table `db`.`sluice_commits`", "granted"}},
 		"a wrong password":     {func(s *server, _ *SinkConfig, _ *connectors.SinkEnv) { s.meet = refuses("SELECT version", 516) }, []string{"check username, password"}},
 		"something else": {func(s *server, _ *SinkConfig, _ *connectors.SinkEnv) {
-			s.meet = func(int, string) *http.Response { return says(200, 0, "<html>hello</html>") }
+			s.meet = func(int, string) *said { return says(200, 0, "<html>hello</html>") }
 		}, []string{"is not ClickHouse"}},
 		"no interface": {func(s *server, _ *SinkConfig, _ *connectors.SinkEnv) {
-			s.meet = func(int, string) *http.Response { return says(404, 0, "secret!") }
+			s.meet = func(int, string) *said { return says(404, 0, "secret!") }
 		}, []string{"no HTTP interface of ClickHouse", "***"}},
 	}
 	for name, tt := range tests {
@@ -251,8 +282,8 @@ func TestWhatATableMustBe(t *testing.T) {
 }
 
 // refuses answers what begins with a text by an error of ClickHouse.
-func refuses(begin string, code int) func(int, string) *http.Response {
-	return func(_ int, query string) *http.Response {
+func refuses(begin string, code int) func(int, string) *said {
+	return func(_ int, query string) *said {
 		if !strings.HasPrefix(query, begin) {
 			return nil
 		}
@@ -262,7 +293,7 @@ func refuses(begin string, code int) func(int, string) *http.Response {
 
 func TestWhichErrorsOfAnInsertCanPass(t *testing.T) {
 	for name, tt := range map[string]struct {
-		answer    *http.Response
+		answer    *said
 		permanent bool
 	}{
 		"too many parts":      {says(500, 252, "Code: 252. DB::Exception: Too many parts (300). Merges are processing significantly slower than inserts"), false},
@@ -281,7 +312,7 @@ func TestWhichErrorsOfAnInsertCanPass(t *testing.T) {
 			s := newServer()
 			r := deferredtest.Start(t, s.sink(t, nil), &connectortest.Files{}, 1, nil)
 			r.Values(`{"partition": 1, "offset": 1}`)
-			s.meet = func(_ int, query string) *http.Response {
+			s.meet = func(_ int, query string) *said {
 				if strings.HasPrefix(query, "INSERT INTO `db`.`rows`") {
 					return tt.answer
 				}

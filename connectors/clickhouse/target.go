@@ -18,7 +18,9 @@ type target struct {
 	table   string // quoted, with its database
 	commits string // the table of marks, likewise
 	zone    string // of the server, for times without one
+	chooses bool   // the server has a setting by which users can turn deduplication off
 	window  int    // how many blocks the table remembers
+	most    int    // bytes of a block: blockBytes, but in tests
 	columns []sinkColumn
 	started bool
 }
@@ -33,7 +35,7 @@ func newTarget(c SinkConfig) (*target, error) {
 	if state == "" {
 		state = c.Database
 	}
-	return &target{config: c, client: newClient(&c), table: quote(c.Database, c.Table), commits: quote(state, "sluice_commits")}, nil
+	return &target{config: c, client: newClient(&c), table: quote(c.Database, c.Table), commits: quote(state, "sluice_commits"), most: blockBytes}, nil
 }
 
 // Guarantee is effectively_once: what makes a repeated block add nothing is the server's
@@ -49,14 +51,17 @@ func (t *target) Open(ctx context.Context, env connectors.SinkEnv) error {
 	if err := t.client.open(&t.config); err != nil {
 		return err
 	}
-	server, err := ask[struct{ Version, Zone string }](ctx, t.client, "SELECT version() AS Version, timezone() AS Zone")
+	server, err := ask[struct {
+		Version, Zone string
+		Chooses       int
+	}](ctx, t.client, "SELECT version() AS Version, timezone() AS Zone, toUInt8((SELECT count() FROM system.settings WHERE name = 'deduplicate_insert')) AS Chooses")
 	if err != nil {
 		return err
 	}
 	if len(server) != 1 || server[0].Version == "" {
 		return connectors.Permanent(fmt.Errorf("what answers at %s is not ClickHouse: correct url", t.client.host))
 	}
-	t.zone = server[0].Zone
+	t.zone, t.chooses = server[0].Zone, server[0].Chooses == 1
 	if !env.ReadOnly {
 		if err := t.make(ctx); err != nil {
 			return err

@@ -28,7 +28,7 @@ func (t *target) createCommits() string {
 type mark struct {
 	table.Mark
 
-	next   connectors.CheckpointID // checkpoint under way; its number is 0 for none
+	under  connectors.CheckpointID // checkpoint that is under way, or was
 	blocks int                     // how many of its blocks are in
 }
 
@@ -37,22 +37,19 @@ func (t *target) owner() table.Owner { return table.OwnerOf(&t.env, t.commits) }
 // read reads the mark. Rows of one generation that are not merged yet are told apart by
 // how far they are.
 func (t *target) read(ctx context.Context) (m mark, err error) {
-	rows, err := ask[struct{ Origin, Fenced, Mark string }](ctx, t.client,
-		"SELECT origin AS Origin, toString(max(fence)) AS Fenced, toString(max((generation, number, next, blocks))) AS Mark FROM "+t.commits+
+	rows, err := ask[struct{ Origin, Fence, Done, Under string }](ctx, t.client,
+		"SELECT origin AS Origin, toString(max(fence)) AS Fence, toString(maxIf((generation, number), number > 0)) AS Done, toString(max((generation, next, blocks))) AS Under FROM "+t.commits+
 			" WHERE pipeline = "+literal(t.env.Pipeline)+" AND sink = "+literal(t.env.Name)+" GROUP BY origin ORDER BY max(at) DESC LIMIT 1")
 	if err != nil || len(rows) == 0 {
 		m.Origin = t.owner().Origin
 		return m, err
 	}
-	m.Origin = rows[0].Origin
-	_, err = fmt.Sscan(rows[0].Fenced, &m.Fence)
-	if err == nil {
-		_, err = fmt.Sscanf(rows[0].Mark, "(%d,%d,%d,%d)", &m.ID.Generation, &m.ID.Number, &m.next.Number, &m.blocks)
-	}
+	r := &rows[0]
+	m.Origin = r.Origin
+	_, err = fmt.Sscanf(r.Fence+r.Done+r.Under, "%d(%d,%d)(%d,%d,%d)", &m.Fence, &m.ID.Generation, &m.ID.Number, &m.under.Generation, &m.under.Number, &m.blocks)
 	if err != nil {
 		return m, connectors.Permanent(fmt.Errorf("read %s: it is not what this sink has written", t.commits))
 	}
-	m.next.Generation = m.ID.Generation
 	return m, nil
 }
 
