@@ -50,20 +50,9 @@ func (a *attempt) openSinks(ctx context.Context, readOnly bool) error {
 	if err := a.makeSinks(); err != nil {
 		return err
 	}
-	cp := &a.plan.Spec.Checkpoint
-	slots := 16
-	if cp.TolerableFailures >= 0 {
-		slots = cp.MaxConcurrent + int(cp.TolerableFailures) + 1
-	}
 	for _, s := range a.plan.sinks {
 		run := a.sinks[s.spec.Name]
-		env := connectors.SinkEnv{
-			Log: a.log.With("sink", s.spec.Name), Pipeline: a.plan.Spec.Name, Name: s.spec.Name,
-			Subtasks: s.writers * a.parallelism, Generation: a.generation.Load, Origin: a.originName, Slots: slots,
-			Shared: a.shared.get, Encoding: "json", Budget: a.opts.sinkBudget(len(a.plan.sinks)),
-			Interval: cp.Interval, Failpoint: a.opts.Failpoint, ReadOnly: readOnly,
-			Restored: a.restoredFiles, OnError: connectors.RowAction(s.spec.OnError.Action), Columns: s.columns,
-		}
+		env := a.sinkEnv(s, readOnly)
 		if err := run.sink.Open(ctx, env); err != nil {
 			return fmt.Errorf("sink %s: open: %w", s.spec.Name, err)
 		}
@@ -73,6 +62,22 @@ func (a *attempt) openSinks(ctx context.Context, readOnly bool) error {
 		}
 	}
 	return nil
+}
+
+// sinkEnv is what a sink is opened with.
+func (a *attempt) sinkEnv(s *sinkNode, readOnly bool) connectors.SinkEnv {
+	cp := &a.plan.Spec.Checkpoint
+	slots := 16
+	if cp.TolerableFailures >= 0 {
+		slots = cp.MaxConcurrent + int(cp.TolerableFailures) + 1
+	}
+	return connectors.SinkEnv{
+		Log: a.log.With("sink", s.spec.Name), Pipeline: a.plan.Spec.Name, Name: s.spec.Name,
+		Subtasks: s.writers * a.parallelism, Generation: a.generation.Load, Origin: a.originName, Slots: slots,
+		Shared: a.shared.get, Encoding: "json", Budget: a.opts.sinkBudget(len(a.plan.sinks)),
+		Interval: cp.Interval, Failpoint: a.opts.Failpoint, ReadOnly: readOnly,
+		Restored: a.restoredFiles, OnError: connectors.RowAction(s.spec.OnError.Action), Columns: s.columns,
+	}
 }
 
 // restoredFiles reads the files of the checkpoint that is restored, once it is chosen.

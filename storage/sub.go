@@ -167,3 +167,10 @@ func (s *sub) Staged(ctx context.Context, dir string) ([]Staged, error) {
 }
 
 func (s *sub) Probe(ctx context.Context) (Capabilities, error) { return Probe(ctx, s.fs) }
+
+// Examine is that of the whole file system, as far as it has one: rules, space and clock are its own.
+func (s *sub) Examine(ctx context.Context, o ExamineOptions, report func(Remark)) {
+	if e, ok := s.fs.(Examiner); ok {
+		e.Examine(ctx, o, report)
+	}
+}

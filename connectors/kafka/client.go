@@ -146,7 +146,12 @@ const requestPatience = 10 * time.Second
 // ask runs a request of the control path with a bound on its time and explains
 // its failure: what was asked of which cluster, and what to do.
 func (c *connection) ask(ctx context.Context, d *dialWatch, what string, f func(ctx context.Context) error) error {
-	bounded, cancel := context.WithTimeout(ctx, requestPatience)
+	patience := requestPatience
+	if end, ok := ctx.Deadline(); ok {
+		// A part of the caller's time is left for telling why.
+		patience = min(patience, time.Until(end)*9/10)
+	}
+	bounded, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	for {
 		err := f(bounded)
@@ -213,20 +218,58 @@ func (c *connection) askTopics(ctx context.Context, d *dialWatch, what string, f
 func (c *connection) explain(d *dialWatch, what string, err error) error {
 	at := strings.Join(c.brokers, ", ")
 	if auth, help := denied(err); auth {
-		return connectors.Permanent(fmt.Errorf("%s at kafka %s: %w (%s)", what, at, err, help))
+		return connectors.Permanent(&deniedError{what: what, at: at, err: err, help: help})
 	}
 	if !errors.Is(err, errSilent) && (errors.Is(err, context.DeadlineExceeded) || isDial(err)) {
 		if cause := d.cause(); cause != nil {
 			if auth, help := denied(cause); auth {
-				return connectors.Permanent(fmt.Errorf("%s at kafka %s: %w (%s)", what, at, cause, help))
+				return connectors.Permanent(&deniedError{what: what, at: at, err: cause, help: help})
 			}
-			return fmt.Errorf("%s: no broker of kafka %s can be reached: %w", what, at, cause)
+			return &unreachableError{what, at, cause}
 		}
 	}
 	if errors.Is(err, io.EOF) {
 		return fmt.Errorf("%s: kafka %s closed the connection: %w (check tls and sasl, which may not be what the broker wants)", what, at, err)
 	}
 	return fmt.Errorf("%s at kafka %s: %w", what, at, err)
+}
+
+// unreachableError is a cluster of which no broker can be connected to.
+type unreachableError struct {
+	what, at string // what was to be asked, and of which brokers
+	err      error
+}
+
+func (e *unreachableError) Error() string {
+	return fmt.Sprintf("%s: no broker of kafka %s can be reached: %v", e.what, e.at, e.err)
+}
+
+func (e *unreachableError) Unwrap() error { return e.err }
+
+// Advice says where to look.
+func (e *unreachableError) Advice() (key, help string) {
+	return "brokers", "check the addresses, and that a broker listens there for this machine"
+}
+
+// deniedError is a right or a login that was refused.
+type deniedError struct {
+	what, at string // what was asked, and of which brokers
+	err      error
+	help     string
+}
+
+func (e *deniedError) Error() string {
+	return fmt.Sprintf("%s at kafka %s: %v (%s)", e.what, e.at, e.err, e.help)
+}
+
+func (e *deniedError) Unwrap() error { return e.err }
+
+// Advice is what to do, apart from the text that ends with it.
+func (e *deniedError) Advice() (key, help string) {
+	if errors.Is(e.err, kerr.SaslAuthenticationFailed) || errors.Is(e.err, kerr.UnsupportedSaslMechanism) || errors.Is(e.err, kerr.IllegalSaslState) {
+		key = "sasl"
+	}
+	return key, e.help
 }
 
 func isDial(err error) bool {

@@ -95,8 +95,8 @@ func (t *txnSet) readTimeouts(ctx context.Context) error {
 		t.timeout = t.claimed
 	}
 	if t.timeout > limit {
-		return connectors.Permanent(fmt.Errorf("transaction_timeout %v is above the limit of kafka %s, transaction.max.timeout.ms = %d: lower the one or raise the other",
-			t.timeout, strings.Join(t.conn.brokers, ", "), limit.Milliseconds()))
+		return connectors.Permanent(connectors.Advise("transaction_timeout", fmt.Errorf("transaction_timeout %v is above the limit of kafka %s, transaction.max.timeout.ms = %d",
+			t.timeout, strings.Join(t.conn.brokers, ", "), limit.Milliseconds()), "lower the one or raise the other"))
 	}
 	return nil
 }

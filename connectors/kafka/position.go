@@ -115,5 +115,7 @@ func unknownTopic(topic string, conn *connection, all kadm.TopicDetails) error {
 	if near := connectors.Nearest(topic, others); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
-	return connectors.Permanent(fmt.Errorf("topic %s does not exist at kafka %v, or the user may not DESCRIBE it: %s", topic, conn.brokers, hint))
+	return connectors.Permanent(connectors.Advise("", fmt.Errorf("topic %s %w at kafka %v, or the user may not DESCRIBE it", topic, errNoTopic, conn.brokers), hint))
 }
+
+var errNoTopic = errors.New("does not exist")

@@ -74,6 +74,9 @@ func (e *Error) Error() string {
 	return b.String()
 }
 
+// Advice is what to do, apart from the text that ends with it.
+func (e *Error) Advice() (key, help string) { return "", e.Help }
+
 // Unwrap gives what the client of the API reported.
 func (e *Error) Unwrap() error { return e.cause }
 

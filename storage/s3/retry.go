@@ -2,6 +2,7 @@ package s3
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -16,12 +17,14 @@ const (
 )
 
 // do tries until it works, the answer is final, retry_timeout is over or ctx ends.
-// What it returns is an *Error, or wraps the cause of ctx's end.
+// What it returns is an *Error, or wraps the cause of ctx's end, with the failure of
+// the last try before it.
 func (b *bucket) do(ctx context.Context, op, key string, try func(ctx context.Context) error) error {
 	end := time.Now().Add(b.client.config.RetryTimeout)
+	var last error // why the try before did not work
 	for n := 1; ; n++ {
 		if err := b.pace.wait(ctx); err != nil {
-			return cancelled(ctx, op, key)
+			return errors.Join(cancelled(ctx, op, key), last)
 		}
 		err := try(ctx)
 		if err == nil {
@@ -29,7 +32,7 @@ func (b *bucket) do(ctx context.Context, op, key string, try func(ctx context.Co
 			return nil
 		}
 		if ctx.Err() != nil {
-			return cancelled(ctx, op, key)
+			return errors.Join(cancelled(ctx, op, key), last)
 		}
 		e := classify(b.name, op, key, err)
 		e.tries = n
@@ -49,8 +52,8 @@ func (b *bucket) do(ctx context.Context, op, key string, try func(ctx context.Co
 		case time.Now().Add(pause).After(end):
 			return e
 		}
-		if err := sleep(ctx, pause); err != nil {
-			return cancelled(ctx, op, key)
+		if last = e; sleep(ctx, pause) != nil {
+			return errors.Join(cancelled(ctx, op, key), last)
 		}
 	}
 }

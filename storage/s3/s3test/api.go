@@ -50,6 +50,8 @@ func (s *Server) handle(c *call) *answer {
 		return s.listObjects(b, c)
 	case "ListMultipartUploads":
 		return s.listUploads(b, c)
+	case "GetBucketLifecycleConfiguration":
+		return s.lifecycle()
 	case "CreateMultipartUpload":
 		s.next++
 		u := &upload{key: c.key, id: fmt.Sprintf("upload-%08d", s.next), meta: metadata(c.header), parts: map[int]object{}}
@@ -60,6 +62,19 @@ func (s *Server) handle(c *call) *answer {
 		}{UploadId: u.id})
 	}
 	return s.ofUpload(b, c)
+}
+
+// lifecycle tells the rules of a bucket.
+func (s *Server) lifecycle() *answer {
+	switch code := s.behaviour.NoLifecycle; {
+	case code == "NotImplemented":
+		return fail(http.StatusNotImplemented, code, "A header you provided implies functionality that is not implemented.")
+	case code != "":
+		return fail(http.StatusForbidden, code, "Access Denied")
+	case s.behaviour.Lifecycle == "":
+		return fail(http.StatusNotFound, "NoSuchLifecycleConfiguration", "The lifecycle configuration does not exist")
+	}
+	return &answer{status: http.StatusOK, body: []byte("<LifecycleConfiguration>" + s.behaviour.Lifecycle + "</LifecycleConfiguration>")}
 }
 
 // unchunk takes the framing of aws-chunked off.

@@ -43,6 +43,13 @@ type Behaviour struct {
 	SamePage bool
 	// PageSize is how much a page of a list holds at most; 0 is 1000.
 	PageSize int
+	// Lifecycle are the lifecycle rules of each bucket, as XML below
+	// LifecycleConfiguration; empty for none.
+	Lifecycle string
+	// NoLifecycle is a code of S3 that questions for the rules are refused with.
+	NoLifecycle string
+	// Ahead is how far the clock of the server is ahead of the machine's.
+	Ahead time.Duration
 	// AccessKey is the only one that is let in; empty lets everybody in.
 	AccessKey string
 }
@@ -224,7 +231,7 @@ func (s *Server) RoundTrip(req *http.Request) (*http.Response, error) {
 	if effect.reset {
 		return nil, errReset
 	}
-	return a.response(req, effect.cut), nil
+	return a.response(req, effect.cut, time.Now().Add(s.behaviour.Ahead)), nil
 }
 
 func operation(method, key string, q url.Values) string {
@@ -236,6 +243,8 @@ func operation(method, key string, q url.Values) string {
 		return "DeleteObjects"
 	case key == "" && method == http.MethodGet && has("uploads"):
 		return "ListMultipartUploads"
+	case key == "" && method == http.MethodGet && has("lifecycle"):
+		return "GetBucketLifecycleConfiguration"
 	case key == "" && method == http.MethodGet && has("list-type"):
 		return "ListObjectsV2"
 	case key == "":
@@ -268,13 +277,13 @@ type answer struct {
 	body   []byte
 }
 
-func (a *answer) response(req *http.Request, cut bool) *http.Response {
+func (a *answer) response(req *http.Request, cut bool, now time.Time) *http.Response {
 	h := a.header
 	if h == nil {
 		h = http.Header{}
 	}
 	h.Set("X-Amz-Request-Id", "request-1")
-	h.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	h.Set("Date", now.UTC().Format(http.TimeFormat))
 	if h.Get("Content-Length") == "" {
 		h.Set("Content-Length", strconv.Itoa(len(a.body)))
 	}

@@ -109,7 +109,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.logFormat, "log-format", "", "text or json")
 	f.BoolVar(&a.json, "json", false, "print results as JSON")
 	c.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help"})
-	c.AddCommand(a.runCommand(), a.validateCommand(), a.planCommand(), a.demoCommand(), a.checkpointCommand(), a.savepointCommand(), a.stopCommand(), a.cancelCommand(), a.stateCommand(), a.txnCommand(), a.dlqCommand(), a.listCommand(), a.explainCommand(), a.versionCommand())
+	c.AddCommand(a.runCommand(), a.validateCommand(), a.planCommand(), a.doctorCommand(), a.demoCommand(), a.checkpointCommand(), a.savepointCommand(), a.stopCommand(), a.cancelCommand(), a.stateCommand(), a.txnCommand(), a.dlqCommand(), a.listCommand(), a.explainCommand(), a.versionCommand())
 	return c
 }
 
@@ -155,14 +155,7 @@ func (a *app) load(path string, set []string) (*pipeline.Plan, error) {
 }
 
 // color reports whether messages go to a terminal that wants colour.
-func (a *app) color() bool {
-	f, ok := a.err.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
+func (a *app) color() bool { return terminal(a.err) }
 
 // stopSignals closes stop at the first SIGTERM or SIGINT and ends the process at the second.
 func stopSignals(log *slog.Logger) (stop chan struct{}, release func()) {
