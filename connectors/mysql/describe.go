@@ -41,7 +41,7 @@ func (t *target) describe(ctx context.Context) error {
 		if t.config.Create.On && t.env.ReadOnly {
 			return nil
 		}
-		return connectors.Permanent(fmt.Errorf("there is no table %s: make it, or set create to have it made", t.table))
+		return connectors.Permanent(connectors.Advise("table", fmt.Errorf("there is no table %s", t.table), "make it, or set create to have it made"))
 	}
 	if err != nil {
 		return classify(err)
@@ -62,7 +62,7 @@ func (t *target) describe(ctx context.Context) error {
 		}
 	}
 	if len(faults) > 0 {
-		return connectors.Permanent(fmt.Errorf("table %s does not fit the rows: %s", t.table, strings.Join(faults, "; ")))
+		return connectors.Permanent(connectors.Advise("table", fmt.Errorf("table %s does not fit the rows: %s", t.table, strings.Join(faults, "; ")), ""))
 	}
 	return nil
 }
