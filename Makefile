@@ -26,7 +26,7 @@ test: ## all tests that need no services
 	$(GOTEST) $(RACE) -timeout 10m ./...
 
 integration: ## starts real services, runs the tests that need them, stops them
-	deploy/services/with.sh kafka postgres mysql redis s3 hdfs opensearch clickhouse mongodb schema-registry python iceberg-reader -- $(GOTEST) -tags integration -timeout 40m $(NEED_SERVICES)
+	deploy/services/with.sh kafka postgres mysql redis s3 hdfs opensearch clickhouse mongodb schema-registry python iceberg-reader iceberg-rest -- $(GOTEST) -tags integration -timeout 40m $(NEED_SERVICES)
 
 soak: ## a million records, many kills, outages: exactly once, by an independent reader; all Nexmark queries at all settings
 	deploy/services/with.sh kafka s3 hdfs postgres mysql clickhouse python -- go test -tags 'integration soak' -timeout 90m -count 1 -v -run 'Soak' ./cmd/etl/internal/soak
