@@ -46,7 +46,7 @@ func (t *target) describe(ctx context.Context, tx pgx.Tx) error {
 		if t.config.Create.On && t.env.ReadOnly {
 			return nil
 		}
-		return connectors.Permanent(fmt.Errorf("there is no table %s: make it, or set create to have it made", t.table))
+		return connectors.Permanent(connectors.Advise("table", fmt.Errorf("there is no table %s", t.table), "make it, or set create to have it made"))
 	}
 	var faults []string
 	if t.columns, faults = t.choose(all); len(faults) == 0 {
@@ -56,7 +56,7 @@ func (t *target) describe(ctx context.Context, tx pgx.Tx) error {
 		}
 	}
 	if len(faults) > 0 {
-		return connectors.Permanent(fmt.Errorf("table %s does not fit the rows: %s", t.table, strings.Join(faults, "; ")))
+		return connectors.Permanent(connectors.Advise("table", fmt.Errorf("table %s does not fit the rows: %s", t.table, strings.Join(faults, "; ")), ""))
 	}
 	return nil
 }
