@@ -40,8 +40,12 @@ type Layout struct {
 	RowGroup int64 `json:"row_group"`
 }
 
-// most rows that are handed to the writer of pages at once.
-const rowsAtOnce = 256
+// What is handed to the writers of columns at once: so many rows, or about so many bytes.
+// They end a page only between two calls.
+const (
+	rowsAtOnce  = 256
+	bytesAtOnce = 256 << 10
+)
 
 // maxRow keeps damaged bytes from asking for any amount of memory.
 const maxRow = 1 << 30
@@ -57,8 +61,8 @@ func Convert(ctx context.Context, w io.Writer, rows io.Reader, l Layout) (err er
 	schema := schemaOf(l.Columns)
 	out := parquet.NewGenericWriter[any](w, schema, parquet.Compression(codec(l.Compression)), parquet.DataPageStatistics(true),
 		parquet.DictionaryMaxBytes(1<<20), parquet.CreatedBy("sluice", "1", ""))
-	c := &converter{layout: l, leaves: len(schema.Columns()), in: bufio.NewReaderSize(rows, 256<<10), out: out}
-	c.cols = make([][]parquet.Value, c.leaves)
+	c := &converter{layout: l, in: bufio.NewReaderSize(rows, 256<<10), out: out}
+	c.cols = make([][]parquet.Value, len(schema.Columns()))
 	if err := c.run(ctx); err != nil {
 		return err
 	}
@@ -67,15 +71,13 @@ func Convert(ctx context.Context, w io.Writer, rows io.Reader, l Layout) (err er
 
 type converter struct {
 	layout Layout
-	leaves int
 	in     *bufio.Reader
 	out    *parquet.GenericWriter[any]
-	cols   [][]parquet.Value // of one row
-	values []parquet.Value   // of the rows that are not written yet
-	ends   []int
-	rows   []parquet.Row
-	bytes  []byte // what values borrow
-	group  int64  // bytes of the row group
+	cols   [][]parquet.Value // the values of the rows that are not written yet, by leaf
+	rows   int               // how many those are
+	size   int               // their bytes
+	bytes  []byte            // what values borrow
+	group  int64             // bytes of the row group
 }
 
 func (c *converter) run(ctx context.Context) error {
@@ -93,7 +95,10 @@ func (c *converter) run(ctx context.Context) error {
 		if err := c.add(row); err != nil {
 			return err
 		}
-		if c.group += int64(len(row)); len(c.ends) < rowsAtOnce && c.group < c.layout.RowGroup {
+		c.rows++
+		c.size += len(row)
+		c.group += int64(len(row))
+		if c.rows < rowsAtOnce && c.size < bytesAtOnce && c.group < c.layout.RowGroup {
 			continue
 		}
 		if err := c.flush(); err != nil {
@@ -133,9 +138,6 @@ func (c *converter) next() ([]byte, error) {
 
 // add takes a row apart into the values of its columns.
 func (c *converter) add(row []byte) error {
-	for i := range c.cols {
-		c.cols[i] = c.cols[i][:0]
-	}
 	cur := typed.Cursor{B: row}
 	leaf := 0
 	for i := range c.layout.Columns {
@@ -144,24 +146,21 @@ func (c *converter) add(row []byte) error {
 	if cur.Err != nil || len(cur.B) > 0 {
 		return fmt.Errorf("read the rows of a file: %w", typed.ErrCut)
 	}
-	for _, col := range c.cols {
-		c.values = append(c.values, col...)
-	}
-	c.ends = append(c.ends, len(c.values))
 	return nil
 }
 
+// flush gives the values to the writers of their columns: what a row is to the library
+// would be taken apart again.
 func (c *converter) flush() error {
-	from := 0
-	c.rows = c.rows[:0]
-	for _, end := range c.ends {
-		c.rows = append(c.rows, parquet.Row(c.values[from:end]))
-		from = end
+	for i, w := range c.out.ColumnWriters() {
+		if _, err := w.WriteRowValues(c.cols[i]); err != nil {
+			return err
+		}
+		clear(c.cols[i])
+		c.cols[i] = c.cols[i][:0]
 	}
-	_, err := c.out.WriteRows(c.rows)
-	clear(c.values)
-	c.values, c.ends, c.bytes = c.values[:0], c.ends[:0], c.bytes[:0]
-	return err
+	c.rows, c.size, c.bytes = 0, 0, c.bytes[:0]
+	return nil
 }
 
 // levels say how much of the way to a value is there: rep is at what depth it repeats,
@@ -169,7 +168,10 @@ func (c *converter) flush() error {
 type levels struct{ rep, depth, def int }
 
 func (c *converter) put(leaf int, v parquet.Value, l levels) {
-	c.cols[leaf] = append(c.cols[leaf], v.Level(l.rep, l.def, leaf))
+	if l.rep|l.def != 0 { // the writer of a column knows which one it is
+		v = v.Level(l.rep, l.def, leaf)
+	}
+	c.cols[leaf] = append(c.cols[leaf], v)
 }
 
 // value adds the leaves of a value, and returns the leaf behind them.
