@@ -2,13 +2,15 @@ package http
 
 import (
 	"context"
+	"fmt"
 	"net"
-	"strings"
+	"net/http"
+	"net/url"
 
 	"github.com/sluice-etl/sluice/connectors"
 )
 
-// Diagnose connects to the host of the address and sends nothing: a request would be one
+// Diagnose connects to the host of the address, or to the proxy before it, and sends nothing: a request would be one
 // too many for the other side. It implements connectors.Diagnoser.
 func (s *sink) Diagnose(ctx context.Context, d *connectors.Diagnosis) {
 	base, err := s.cfg.base()
@@ -16,21 +18,31 @@ func (s *sink) Diagnose(ctx context.Context, d *connectors.Diagnosis) {
 		d.Fail("address", "url", err, "")
 		return
 	}
-	connects(ctx, d, base.Scheme, s.host)
-}
-
-// connects reports whether there is something at a host that takes connections.
-func connects(ctx context.Context, d *connectors.Diagnosis, scheme, host string) {
-	address := host
-	if _, _, err := net.SplitHostPort(host); err != nil {
-		address = net.JoinHostPort(strings.Trim(host, "[]"), map[string]string{"http": "80", "https": "443"}[scheme])
+	address, key := hostOf(base), "url"
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: base})
+	if err == nil && proxy != nil {
+		address, key = hostOf(proxy), ""
 	}
 	dialer := &net.Dialer{Timeout: dialTimeout}
 	conn, err := dialer.DialContext(ctx, "tcp", address)
-	if err != nil {
-		d.Fail("address", "url", err, "check the address, and that the service listens there for this machine; where a proxy lies between, it is not asked here")
-		return
+	switch {
+	case err != nil && proxy != nil:
+		d.Fail("address", key, fmt.Errorf("reach the proxy that the environment names: %w", err), "check HTTPS_PROXY and HTTP_PROXY, or name the host in NO_PROXY")
+	case err != nil:
+		d.Fail("address", key, err, "check the address, and that the service listens there for this machine")
+	default:
+		_ = conn.Close()
+		d.OK("address", address+" takes connections; nothing was sent")
 	}
-	_ = conn.Close()
-	d.OK("address", address+" takes connections; nothing was sent")
+}
+
+// hostOf is the host of an address with its port.
+func hostOf(u *url.URL) string {
+	if port := u.Port(); port != "" {
+		return net.JoinHostPort(u.Hostname(), port)
+	}
+	if u.Scheme == "https" {
+		return net.JoinHostPort(u.Hostname(), "443")
+	}
+	return net.JoinHostPort(u.Hostname(), "80")
 }
