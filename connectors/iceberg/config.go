@@ -78,8 +78,9 @@ func (c *SinkConfig) Validate() error {
 	if c.Timeout <= 0 {
 		fault("timeout", "must be more than nothing", "the default is 1m")
 	}
-	errs = append(errs, c.creation(fault), c.Catalog.check(fault))
-	return errors.Join(errs...)
+	c.creation(fault)
+	tls := c.Catalog.check(fault)
+	return errors.Join(append(errs, tls)...)
 }
 
 // checkMode checks what says whether rows are added or replaced.
@@ -102,30 +103,31 @@ func (c *SinkConfig) checkMode(fault func(key, msg, help string)) {
 }
 
 // creation checks what a table is created by.
-func (c *SinkConfig) creation(fault func(key, msg, help string)) error {
+func (c *SinkConfig) creation(fault func(key, msg, help string)) {
 	if !c.Create {
 		for key, set := range map[string]bool{"partition_by": len(c.PartitionBy) > 0, "location": c.Location != "", "properties": len(c.Properties) > 0} {
 			if set {
 				fault(key, "is for tables that are created", "add create: true, or remove it")
 			}
 		}
-		return nil
+		return
 	}
 	if len(c.Columns) == 0 {
 		fault("columns", "are needed to create the table", "write them like [{id: int}, {note: string?}]")
-		return nil
+		return
 	}
 	schema, err := newSchema(c.Columns, c.Key)
 	if err != nil {
 		fault("columns", err.Error(), "")
-		return nil
+		return
 	}
 	spec, err := newSpec(schema, c.PartitionBy)
 	if err != nil {
 		fault("partition_by", err.Error(), "")
+		return
 	}
-	if err != nil || len(c.Key) == 0 {
-		return nil
+	if len(c.Key) == 0 {
+		return
 	}
 	key, err := keyOf(schema, c.Key)
 	if err != nil {
@@ -133,7 +135,6 @@ func (c *SinkConfig) creation(fault func(key, msg, help string)) error {
 	} else if err := checkKeyPartitions(schema, &spec, key); err != nil {
 		fault("partition_by", "the table to create cannot be written with mode: upsert: "+err.Error(), "")
 	}
-	return nil
 }
 
 func (c *Catalog) check(fault func(key, msg, help string)) error {
