@@ -220,7 +220,7 @@ func (c *connection) explain(d *dialWatch, what string, err error) error {
 	if auth, help := denied(err); auth {
 		return connectors.Permanent(&deniedError{what: what, at: at, err: err, help: help})
 	}
-	if !errors.Is(err, errSilent) && (errors.Is(err, context.DeadlineExceeded) || isDial(err)) {
+	if !answered(err) && !errors.Is(err, errSilent) && (errors.Is(err, context.DeadlineExceeded) || isDial(err)) {
 		if cause := d.cause(); cause != nil {
 			if auth, help := denied(cause); auth {
 				return connectors.Permanent(&deniedError{what: what, at: at, err: cause, help: help})

@@ -276,8 +276,8 @@ func (t *txnSet) settled(ctx context.Context) error {
 		if !ending {
 			return nil
 		}
-		if err := pause(ctx, wait); err != nil {
-			return err
+		if pause(ctx, wait) != nil {
+			return kerr.ConcurrentTransactions
 		}
 	}
 }

@@ -40,14 +40,19 @@ func (t *txnSet) reach(ctx context.Context, f func(ctx context.Context) error) (
 	bounded, cancel := context.WithTimeout(ctx, answerPatience)
 	defer cancel()
 	err = f(bounded)
-	var answer *kerr.Error
-	if err == nil || errors.As(err, &answer) || ctx.Err() != nil {
+	if err == nil || answered(err) || ctx.Err() != nil {
 		return false, err
 	}
 	if t.learnBrokers(ctx) != nil {
 		return false, err
 	}
 	return true, fmt.Errorf("%w: %w", errSilent, err)
+}
+
+// answered reports whether an error is, or holds, what a broker said.
+func answered(err error) bool {
+	var answer *kerr.Error
+	return errors.As(err, &answer)
 }
 
 // learnBrokers has the clients of the control path learn which brokers there are.

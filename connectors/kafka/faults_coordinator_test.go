@@ -2,8 +2,10 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -12,6 +14,7 @@ import (
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kfake"
+	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -174,4 +177,16 @@ func TestACommitTellsThatOnlyTheCoordinatorIsSilent(t *testing.T) {
 		t.Error("the error is permanent: the cluster will have a new coordinator")
 	}
 	wantText(t, err, "checkpoint 1", "the coordinator does not answer, while other brokers do", "connection refused")
+}
+
+func TestAnAnswerIsToldBeforeABrokerThatIsDown(t *testing.T) {
+	dials := newDialWatch(nil)
+	refused := &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	dials.OnBrokerConnect(kgo.BrokerMetadata{Host: "127.0.0.1", Port: 9092}, 0, nil, refused)
+	conn := connection{brokers: []string{"127.0.0.1:9092", "127.0.0.1:9093"}}
+	err := conn.explain(dials, "add the witness", errors.Join(kerr.CoordinatorLoadInProgress, context.DeadlineExceeded))
+	wantText(t, err, "add the witness", "COORDINATOR_LOAD_IN_PROGRESS")
+	if strings.Contains(err.Error(), "can be reached") {
+		t.Errorf("%v: one broker answered", err)
+	}
 }

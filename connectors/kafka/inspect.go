@@ -253,8 +253,8 @@ func (t *Transactions) abort(ctx context.Context, d *txnData) error {
 					if err != nil || !found || desc.State != "PrepareAbort" {
 						return err
 					}
-					if err := pause(ctx, coordinatorRetry); err != nil {
-						return err
+					if pause(ctx, coordinatorRetry) != nil {
+						return kerr.ConcurrentTransactions
 					}
 				}
 			}
