@@ -14,7 +14,7 @@ type Guarantee string
 // The guarantees, strongest first.
 const (
 	ExactlyOnce     Guarantee = "exactly_once"
-	EffectivelyOnce Guarantee = "effectively_once" // repeats overwrite by key
+	EffectivelyOnce Guarantee = "effectively_once" // repeats overwrite by key, or are dropped
 	AtLeastOnce     Guarantee = "at_least_once"
 )
 

@@ -180,7 +180,7 @@ func keyText(key []string) string {
 }
 
 var guaranteeText = map[connectors.Guarantee]string{
-	connectors.ExactlyOnce: "exactly once", connectors.EffectivelyOnce: "once for its key: a repeated one replaces the first", connectors.AtLeastOnce: "at least once",
+	connectors.ExactlyOnce: "exactly once", connectors.EffectivelyOnce: "once: a repeated one replaces the first, or is dropped", connectors.AtLeastOnce: "at least once",
 }
 
 func backendText(backend string) string {
