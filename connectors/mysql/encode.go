@@ -347,12 +347,12 @@ func appendUUID(dst []byte, v connectors.Value) ([]byte, error) {
 }
 
 func appendJSON(dst []byte, v connectors.Value) ([]byte, error) {
+	if !table.IsUTF8(v) {
+		return dst, errUTF8
+	}
 	text, err := format.AppendValue(nil, v)
 	if err != nil {
 		return dst, err
-	}
-	if !utf8.Valid(text) {
-		return dst, errUTF8
 	}
 	return appendQuoted(dst, text), nil
 }

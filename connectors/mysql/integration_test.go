@@ -311,6 +311,9 @@ func TestRealServerRefusesRowsAtTheCommit(t *testing.T) {
 			if len(rows) != want || kinds["unique"] != (mode == "insert") || !kinds["foreign_key"] || !kinds["check"] || !kinds["trigger"] {
 				t.Errorf("rejected %+v", rows)
 			}
+			if more := r.Tick(); more != nil {
+				t.Errorf("%d rows are handed over twice", len(more))
+			}
 			second := r.Prepare()
 			r.Stop()
 

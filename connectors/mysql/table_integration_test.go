@@ -75,3 +75,12 @@ func TestRealServerMakesTheTable(t *testing.T) {
 	r.Checkpoint()
 	w.want("SELECT * FROM @.rows", `a|1.50|["a"]|2026-01-01 00:00:00.000000|5`)
 }
+
+func TestRealServerKeepsATableOfKeysAlone(t *testing.T) {
+	w := newWorld(t)
+	w.run("CREATE TABLE @.rows (id int PRIMARY KEY) ENGINE = InnoDB; INSERT INTO @.rows VALUES (1), (3)")
+	r := deferredtest.Start(t, mustSink(t, w.config(func(c *SinkConfig) { c.Mode = table.Upsert })), &connectortest.Files{}, 1, nil)
+	r.Write(deferredtest.Row{Value: `{"id": 1}`}, deferredtest.Row{Value: `{"id": 2}`}, deferredtest.Row{Value: `{"id": 2}`}, deferredtest.Row{Key: "3"})
+	r.Checkpoint()
+	w.want("SELECT id FROM @.rows ORDER BY id", "1", "2")
+}

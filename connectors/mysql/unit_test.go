@@ -1,11 +1,15 @@
 package mysql
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/deferred"
+	"github.com/sluice-etl/sluice/connectors/deferred/table"
 )
 
 func TestNamesAndTextsAreQuoted(t *testing.T) {
@@ -65,6 +69,52 @@ func TestKeptRowsThatAreNone(t *testing.T) {
 	for _, row := range []string{"", "w", "w\x00", "w\x00(1", "w\xff\xff)", "w)"} {
 		if _, err := takeApart([]byte(row)); !connectors.IsPermanent(err) {
 			t.Errorf("%q: %v", row, err)
+		}
+	}
+}
+
+func TestTextsThatColumnsDoNotTake(t *testing.T) {
+	for _, c := range []struct {
+		write appendFunc
+		text  string
+		ok    bool
+	}{
+		{appendText(3, 0), "äöü", true}, {appendText(3, 0), "äöüß", false}, {appendText(0, 4), "äö", true}, {appendText(0, 4), "äö!", false},
+		{appendText(0, 0), "\xff", false}, {appendJSON, "ä", true}, {appendJSON, "\xff", false}, {appendOther, "\xff", false},
+	} {
+		if got, err := c.write(nil, connectors.StringValue(c.text)); (err == nil) != c.ok {
+			t.Errorf("%q: %s, %v", c.text, got, err)
+		}
+	}
+}
+
+func TestARowLargerThanAStatementIsRefused(t *testing.T) {
+	m, err := table.NewMapper([]table.Column{{Column: connectors.Column{Name: "a", Type: connectors.Type{Base: connectors.Text}}}}, table.Options{Mode: table.Insert})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &rowEncoder{mapper: m, columns: []sinkColumn{{name: "a", write: appendText(0, 0)}}, most: 20}
+	b := new(connectors.Batch)
+	b.Size(2, 0)
+	rows := &connectors.Rows{Batch: b, Layout: &connectors.Layout{}, Sel: []uint16{0, 1}, Values: [][]byte{[]byte(`{"a": "short"}`), []byte(`{"a": "longer than twenty bytes"}`)}}
+	if err := e.Begin(rows); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.Append(nil, 0); err != nil {
+		t.Error(err)
+	}
+	var refused *deferred.Refused
+	if _, err := e.Append(nil, 1); !errors.As(err, &refused) || refused.Kind != "too_large" {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestYearsThatColumnsHaveNoTextFor(t *testing.T) {
+	for _, write := range []appendFunc{appendLocal(0), appendDate} {
+		for ms, ok := range map[int64]bool{253402300800000: false, 253402300799999: true, -62135596800001: false, -62135596800000: true} {
+			if got, err := write(nil, connectors.TimestampValue(time.UnixMilli(ms))); (err == nil) != ok {
+				t.Errorf("%d: %s, %v", ms, got, err)
+			}
 		}
 	}
 }

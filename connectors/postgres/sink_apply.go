@@ -26,7 +26,6 @@ type apply struct {
 // Apply applies a checkpoint in one transaction.
 func (t *target) Apply(ctx context.Context, c deferred.Commit) (refused int, err error) {
 	err = t.transact(ctx, func(ctx context.Context, tx pgx.Tx) error {
-		c.Rows.Rewind()
 		a := &apply{target: t, tx: tx, commit: c}
 		m, done, err := a.begin(ctx)
 		if err != nil || done {

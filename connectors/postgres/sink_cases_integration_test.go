@@ -148,6 +148,9 @@ CREATE TRIGGER no BEFORE INSERT ON @.rows FOR EACH ROW EXECUTE FUNCTION @.no()`)
 				t.Errorf("rejected %+v", rows)
 			}
 			wantRows(t, query(t, schema, `SELECT count(*), count(settled_at) AS settled FROM @.sluice_rejected`), `{"count":5,"settled":0}`)
+			if more := r.Tick(); more != nil {
+				t.Errorf("%d rows are handed over twice", len(more))
+			}
 			second := r.Prepare()
 			r.Stop()
 

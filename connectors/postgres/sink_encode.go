@@ -396,11 +396,16 @@ func appendUUID(dst []byte, v connectors.Value) ([]byte, error) {
 	return hex.AppendEncode(dst, u[:]), nil
 }
 
-func appendJSON(dst []byte, v connectors.Value) ([]byte, error) { return format.AppendValue(dst, v) }
+func appendJSON(dst []byte, v connectors.Value) ([]byte, error) {
+	if !table.IsUTF8(v) {
+		return dst, errUTF8
+	}
+	return format.AppendValue(dst, v)
+}
 
 func appendJSONB(dst []byte, v connectors.Value) ([]byte, error) {
 	at := len(dst)
-	dst, err := format.AppendValue(dst, v)
+	dst, err := appendJSON(dst, v)
 	if err == nil && holdsZero(dst[at:]) {
 		err = errZero
 	}
@@ -478,5 +483,5 @@ func appendOther(dst []byte, v connectors.Value) ([]byte, error) {
 	if v.Kind() == connectors.String {
 		return appendText(0)(dst, v)
 	}
-	return format.AppendValue(dst, v)
+	return appendJSON(dst, v)
 }

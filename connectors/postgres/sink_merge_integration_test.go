@@ -3,6 +3,7 @@
 package postgres
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -63,22 +64,27 @@ func TestRealServerWritesTheRowBeforeARefusedOneOfTheSameKey(t *testing.T) {
 // A value of a unique index beside the key's can move between the rows of a checkpoint.
 func TestRealServerMovesUniqueValues(t *testing.T) {
 	schema := ownSchema(t)
-	run(t, in(schema, `CREATE TABLE @.rows (id int PRIMARY KEY, mail text UNIQUE); INSERT INTO @.rows SELECT i, 'm' || i FROM generate_series(1, 9) i`))
+	run(t, in(schema, `CREATE TABLE @.rows (id int PRIMARY KEY, mail text UNIQUE); INSERT INTO @.rows SELECT i, 'm' || i FROM generate_series(1, 40) i`))
 	r := deferredtest.Start(t, mustSink(t, sinkConfig(t, schema, func(c *SinkConfig) { c.Mode = "upsert" })), &connectortest.Files{}, 1, nil)
 	r.Write(
 		// Its last row comes behind the one that takes its value.
 		deferredtest.Row{Value: `{"id": 1, "mail": "x"}`}, deferredtest.Row{Value: `{"id": 2, "mail": "m1"}`}, deferredtest.Row{Value: `{"id": 1, "mail": "new"}`},
-		// A chain, from its wrong end.
-		deferredtest.Row{Value: `{"id": 3, "mail": "m4"}`}, deferredtest.Row{Value: `{"id": 4, "mail": "m5"}`}, deferredtest.Row{Value: `{"id": 5, "mail": "m6"}`}, deferredtest.Row{Value: `{"id": 6, "mail": "free"}`},
 		// A row that goes, behind the one that takes its value.
 		deferredtest.Row{Value: `{"id": 7, "mail": "m8"}`}, deferredtest.Row{Key: `{"id": 8}`},
-		// And one that nobody makes room for.
-		deferredtest.Row{Value: `{"id": 10, "mail": "m9"}`},
+		// One that nobody makes room for.
+		deferredtest.Row{Value: `{"id": 50, "mail": "m9"}`},
 	)
+	// A long chain, from its wrong end.
+	want := []string{`{"id":1,"mail":"new"}`, `{"id":2,"mail":"m1"}`, `{"id":7,"mail":"m8"}`, `{"id":9,"mail":"m9"}`}
+	for id := 20; id < 40; id++ {
+		r.Write(deferredtest.Row{Value: fmt.Sprintf(`{"id": %d, "mail": "m%d"}`, id, id+1)})
+		want = append(want, fmt.Sprintf(`{"id":%d,"mail":"m%d"}`, id, id+1))
+	}
+	r.Write(deferredtest.Row{Value: `{"id": 40, "mail": "free"}`})
+	want = append(want, `{"id":40,"mail":"free"}`)
 	r.Checkpoint()
-	wantRows(t, query(t, schema, `SELECT id, mail FROM @.rows ORDER BY id`), `{"id":1,"mail":"new"}`, `{"id":2,"mail":"m1"}`, `{"id":3,"mail":"m4"}`, `{"id":4,"mail":"m5"}`,
-		`{"id":5,"mail":"m6"}`, `{"id":6,"mail":"free"}`, `{"id":7,"mail":"m8"}`, `{"id":9,"mail":"m9"}`)
-	if rows := r.Tick(); len(rows) != 1 || rows[0].Kind != "unique" || !strings.Contains(string(rows[0].Record.Value), `"id": 10`) {
+	wantRows(t, query(t, schema, `SELECT id, mail FROM @.rows WHERE id < 3 OR id IN (7, 8, 9) OR id >= 20 ORDER BY id`), want...)
+	if rows := r.Tick(); len(rows) != 1 || rows[0].Kind != "unique" || !strings.Contains(string(rows[0].Record.Value), `"id": 50`) {
 		t.Errorf("rejected %+v", rows)
 	}
 }

@@ -112,6 +112,8 @@ func TestRowsAsLinesOfCopy(t *testing.T) {
 		{columnType{name: "_int4", mod: -1, elem: &columnType{name: "int4", mod: -1}}, map[string]string{`[1, null, [2]]`: `{"1",NULL,{"2"}}`, `[]`: "{}", `1`: "refused"}},
 		{columnType{name: "_text", mod: -1, elem: &columnType{name: "text", mod: -1}}, map[string]string{`["a\"\\", "NULL", ""]`: `{"a\\"\\\\","NULL",""}`}},
 		{columnType{name: "jsonb", mod: -1}, map[string]string{`{"n":1.10,"s":"\\u0000"}`: `{"n":1.10,"s":"\\\\u0000"}`, `"\u0000"`: "refused", `12345678901234567890.10`: "12345678901234567890.10"}},
+		{columnType{name: "json", mod: -1}, map[string]string{"\"\xff\"": "refused", "[\"\xff\"]": "refused", `["ä"]`: `["ä"]`}},
+		{columnType{name: "jsonb", mod: -1}, map[string]string{"\"\xff\"": "refused", "{\"a\":\"\xff\"}": "refused"}},
 		{columnType{name: "mood", mod: -1, labels: []string{"ok"}}, map[string]string{`"ok"`: "ok", `"no"`: "refused"}},
 	} {
 		for value, want := range tt.want {

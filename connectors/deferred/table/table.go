@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/columns"
@@ -327,4 +328,15 @@ func Check(mode string, key []string, op string, values connectors.Assignments, 
 		}
 	}
 	return errors.Join(faults...)
+}
+
+// IsUTF8 reports whether the text in a value is UTF-8. Where it is not, a database's column
+// of JSON has no place for it, and JSON would have another character in its place.
+func IsUTF8(v connectors.Value) bool {
+	switch v.Kind() {
+	case connectors.String, connectors.List, connectors.Map:
+		return utf8.Valid(v.Raw())
+	default:
+		return true
+	}
 }
