@@ -174,12 +174,13 @@ func (d *doctor) savepoints(ctx context.Context, dg *connectors.Diagnosis) {
 	examine(ctx, dg, fs)
 }
 
-// examine looks at a file system, and reports whether it can be read.
+// examine looks at a file system, and reports whether it can be read and there is time
+// left to do so.
 func examine(ctx context.Context, dg *connectors.Diagnosis, fs storage.FS) bool {
 	fine := true
 	storage.Examine(ctx, fs, storage.ExamineOptions{Write: dg.Write}, func(r storage.Remark) {
 		fine = fine && (r.Check != "list" || r.Err == nil)
 		dg.Remark("", r.Check, r.Detail, r.Advice, r.Err)
 	})
-	return fine
+	return fine && ctx.Err() == nil
 }

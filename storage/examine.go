@@ -38,20 +38,23 @@ type ExamineOptions struct {
 // Examine looks at whether a file system can be read and, where it may write, tries what
 // checkpoints and sinks ask of it.
 func Examine(ctx context.Context, f FS, o ExamineOptions, report func(Remark)) {
-	if _, err := f.Dirs(ctx, ""); err != nil {
-		report(Remark{Check: "list", Err: err})
+	failed := func(r Remark) bool {
+		if errors.Is(r.Err, fs.ErrPermission) {
+			r.Advice = "let this user list, read and write there"
+		}
+		report(r)
+		return r.Err != nil
+	}
+	_, err := f.Dirs(ctx, "")
+	if failed(Remark{Check: "list", Detail: f.URL(), Err: err}) {
 		return
 	}
-	report(Remark{Check: "list", Detail: f.URL()})
 	if e, ok := f.(Examiner); ok {
 		e.Examine(ctx, o, report)
 	}
-	if !o.Write {
+	// What follows a write that failed would only say so again, or be no proof.
+	if !o.Write || failed(examineWrites(ctx, f)) || o.Staging && failed(examineStage(ctx, f)) {
 		return
-	}
-	report(examineWrites(ctx, f))
-	if o.Staging {
-		report(examineStage(ctx, f))
 	}
 	switch can, err := Probe(ctx, f); {
 	case err != nil:

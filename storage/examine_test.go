@@ -72,8 +72,12 @@ func TestAnExaminationWritesOnlyWhereItMay(t *testing.T) {
 	if found := examined(t, f, false); f.wrote || len(found) != 1 || found["list"].Err != nil {
 		t.Errorf("wrote: %t; found %v, want the list alone", f.wrote, found)
 	}
-	if r := examined(t, f, true)["write"]; !errors.Is(r.Err, fs.ErrPermission) {
+	found := examined(t, f, true)
+	if r := found["write"]; !errors.Is(r.Err, fs.ErrPermission) || !strings.Contains(r.Advice, "let this user") {
 		t.Errorf("a read-only file system: %+v", r)
+	}
+	if r, ok := found["conditional writes"]; ok {
+		t.Errorf("%+v is told of a file system that takes no writes", r)
 	}
 }
 
