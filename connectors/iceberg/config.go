@@ -122,6 +122,9 @@ func (c *SinkConfig) creation(fault func(key, msg, help string)) {
 		return
 	}
 	spec, err := newSpec(schema, c.PartitionBy)
+	if err == nil {
+		err = checkSpec(schema, &spec)
+	}
 	if err != nil {
 		fault("partition_by", err.Error(), "")
 		return

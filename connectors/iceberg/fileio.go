@@ -54,10 +54,7 @@ func locate(address string) (storage.FS, string, error) {
 		host, key, _ := strings.Cut(rest, "/")
 		root, name = strings.Replace(scheme, "s3a", "s3", 1)+"://"+host+"/", key
 	case isURL:
-		name = rest
-		if u, err := url.Parse(address); err == nil && u.Host == "" && u.RawQuery == "" && u.Fragment == "" {
-			name = u.Path
-		}
+		name = rest // as it is written: other readers decode nothing either
 	case strings.HasPrefix(address, "file:"):
 		name = strings.TrimPrefix(address, "file:")
 	}

@@ -111,7 +111,7 @@ func (v *view) write(ctx context.Context, schema *arrow.Schema, key *tableKey, r
 	if r.data != nil {
 		files, err := v.writeData(ctx, schema, r.data)
 		if err == nil {
-			out.Files, err = v.describe(files, &out.Paths)
+			out.Files, err = v.describe(files, r.data.NumRows(), &out.Paths)
 		}
 		if err != nil {
 			return nil, err
@@ -120,7 +120,7 @@ func (v *view) write(ctx context.Context, schema *arrow.Schema, key *tableKey, r
 	if r.keys != nil {
 		files, err := v.writeDeletes(ctx, key, r.keys)
 		if err == nil {
-			out.Deletes, err = v.describe(files, &out.Paths)
+			out.Deletes, err = v.describe(files, r.keys.NumRows(), &out.Paths)
 		}
 		if err != nil {
 			return nil, err
@@ -149,10 +149,13 @@ func (v *view) writeData(ctx context.Context, schema *arrow.Schema, data arrow.R
 	return out, nil
 }
 
-// describe gives files as manifests describe them, and adds their paths.
-func (v *view) describe(files []ice.DataFile, paths *[]string) ([][]byte, error) {
+// describe gives files as manifests describe them, and adds their paths. They must hold as
+// many rows as were written: the library does not tell of every file that it could not
+// make.
+func (v *view) describe(files []ice.DataFile, rows int64, paths *[]string) ([][]byte, error) {
 	var out [][]byte
 	for _, f := range files {
+		rows -= f.Count()
 		spec := v.t.Metadata().PartitionSpecByID(int(f.SpecID()))
 		if spec == nil {
 			return nil, fmt.Errorf("the table has no partition spec %d", f.SpecID())
@@ -162,6 +165,9 @@ func (v *view) describe(files []ice.DataFile, paths *[]string) ([][]byte, error)
 			return nil, err
 		}
 		out, *paths = append(out, raw), append(*paths, f.FilePath())
+	}
+	if rows != 0 {
+		return nil, fmt.Errorf("%d of the rows came into no file", rows)
 	}
 	return out, nil
 }

@@ -10,13 +10,15 @@ import (
 
 	ice "github.com/apache/iceberg-go"
 	"github.com/apache/iceberg-go/catalog"
+
+	"github.com/sluice-etl/sluice/connectors"
 )
 
 // transforms are the transforms of partitions by the types that they take, as
 // partition_by has them; none stands for a column itself.
 var transforms = map[string][]string{
 	"bucket(7, %s)":   {"int", "long", "decimal", "date", "time", "timestamp", "timestamptz", "string", "uuid", "fixed", "binary"},
-	"truncate(3, %s)": {"int", "long", "decimal", "string", "binary"},
+	"truncate(3, %s)": {"int", "long", "string", "binary"},
 	"year(%s)":        {"date", "timestamp", "timestamptz"},
 	"month(%s)":       {"date", "timestamp", "timestamptz"},
 	"day(%s)":         {"date", "timestamp", "timestamptz"},
@@ -81,6 +83,48 @@ func partitionsTable(t testing.TB) (SinkConfig, []string) {
 func TestRowsOfEveryPartitionTransformAreReadBack(t *testing.T) {
 	c, want := partitionsTable(t)
 	sameRows(t, tableRows(t, c), want)
+}
+
+// TestRowsThatCameIntoNoFileAreMissed is about files that could not be made, of which the
+// library says nothing.
+func TestRowsThatCameIntoNoFileAreMissed(t *testing.T) {
+	c := localConfig(t)
+	c.Columns, c.PartitionBy = columnList(t, map[string]any{"s": "string"}), []string{"s"}
+	d := drive(t, c, 1)
+	d.write(0, changedRow{value: `{"s":"fits"}`}, changedRow{value: `{"s":"` + strings.Repeat("x", 300) + `"}`})
+	batch, err := d.writers[0].take(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.sink.view.write(t.Context(), d.sink.schema, nil, batch); err == nil {
+		t.Error("a folder's name that is too long costs a row without an error")
+	}
+}
+
+// TestTwoPartitionsOfOneNamedTypeAreRefused is about what would be tried in vain for long.
+func TestTwoPartitionsOfOneNamedTypeAreRefused(t *testing.T) {
+	for _, typ := range []ice.Type{ice.DecimalTypeOf(38, 10), ice.PrimitiveTypes.UUID, ice.FixedTypeOf(4)} {
+		schema := ice.NewSchema(0, optional(1, "a", typ), optional(2, "b", typ))
+		spec, err := newSpec(schema, []string{"a", "b"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		c := localConfig(t)
+		c.Create, c.Columns = false, nil
+		createTable(t, c, schema, catalog.WithPartitionSpec(&spec))
+		if _, err := tryDrive(t, c, 1); err == nil || !strings.Contains(err.Error(), "(a, b)") || !connectors.IsPermanent(err) {
+			t.Errorf("%s: error %v", typ, err)
+		}
+	}
+}
+
+func TestDecimalsAreTruncatedIntoPartitions(t *testing.T) {
+	c := localConfig(t)
+	c.Columns, c.PartitionBy = columnList(t, map[string]any{"d": "decimal(38, 2)"}), []string{"truncate(50, d)"}
+	d := drive(t, c, 1)
+	d.write(0, changedRow{value: `{"d":10.65}`}, changedRow{value: `{"d":-0.01}`}, changedRow{value: `{"d":999999999999999999999999999999999999.99}`})
+	d.checkpoint()
+	sameRows(t, tableRows(t, c), sortedLines(t, `{"d":"10.65"}`+"\n"+`{"d":"-0.01"}`+"\n"+`{"d":"999999999999999999999999999999999999.99"}`))
 }
 
 // TestVoidPartitionsTakeRows is about what is left of a partition field that was removed

@@ -60,3 +60,8 @@ func TestIcebergsOwnReaderFindsUpsertedRows(t *testing.T) {
 		})
 	}
 }
+
+func TestIcebergsOwnReaderFindsDeletesByKeysOfEveryType(t *testing.T) {
+	c, want := keysTable(t)
+	sameRows(t, javaRows(t, c), want)
+}

@@ -144,6 +144,23 @@ func newSpec(schema *ice.Schema, by []string) (ice.PartitionSpec, error) {
 	return ice.NewPartitionSpecOpts(opts...)
 }
 
+// checkSpec reports partitions that the library has no way to describe in a manifest,
+// where each of these types has one name for all.
+func checkSpec(schema *ice.Schema, spec *ice.PartitionSpec) error {
+	seen := map[string]string{}
+	for _, f := range spec.PartitionType(schema).FieldList {
+		word, _, _ := strings.Cut(f.Type.Type(), "(")
+		if word = strings.TrimRight(word, "[0123456789]"); word != "decimal" && word != "uuid" && word != "fixed" {
+			continue
+		}
+		if other, twice := seen[word]; twice {
+			return fmt.Errorf("it is partitioned by two values of type %s (%s, %s), which cannot be written: leave one of them out, or make it a bucket", word, other, f.Name)
+		}
+		seen[word] = f.Name
+	}
+	return nil
+}
+
 // checkColumns compares the columns that rows have with those of the table, and names
 // every fault.
 func checkColumns(schema *ice.Schema, cols []connectors.Column) error {

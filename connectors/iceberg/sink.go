@@ -103,11 +103,18 @@ func (s *Sink) check(ctx context.Context, v *view) error {
 			return connectors.Permanent(fmt.Errorf("the rows do not fit the table %s:\n%w", s.cfg.Table, err))
 		}
 	}
+	spec := v.t.Metadata().PartitionSpec()
+	err := checkSpec(v.t.Schema(), &spec)
+	if err != nil {
+		return connectors.Permanent(fmt.Errorf("the table %s cannot be written: %w", s.cfg.Table, err))
+	}
 	if s.cfg.Mode != modeUpsert {
 		return nil
 	}
-	var err error
 	if s.key, err = v.key(s.cfg.Key); err == nil {
+		err = s.key.among(cols)
+	}
+	if err == nil {
 		err = v.reaches(ctx, v.t.Metadata().DefaultPartitionSpec())
 		if err != nil && !errors.Is(err, errSpecs) {
 			return err

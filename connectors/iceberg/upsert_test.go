@@ -3,7 +3,9 @@ package iceberg
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
 
@@ -206,6 +208,75 @@ func TestKeysThatAreWrittenDifferentlyAreOne(t *testing.T) {
 			d.checkpoint()
 			sameRows(t, tableRows(t, c), nil)
 		})
+	}
+}
+
+// keysTable makes a table whose key is a column of every type that can be one, with values
+// at their limits, replaces each of its rows and deletes one of two. It returns the rows as
+// readers show them.
+func keysTable(t testing.TB) (SinkConfig, []string) {
+	t.Helper()
+	c := localConfig(t)
+	c.Create, c.Columns, c.Mode = false, nil, modeUpsert
+	fields := []ice.NestedField{optional(1, "v", ice.PrimitiveTypes.String)}
+	var cases []typeCase
+	for _, tc := range typeCases {
+		if checkKeyType(ice.NestedField{Type: tc.typ}) == nil {
+			cases = append(cases, tc)
+			fields = append(fields, optional(len(fields)+1, tc.name, tc.typ))
+			c.Key = append(c.Key, tc.name)
+		}
+	}
+	createTable(t, c, ice.NewSchema(0, fields...))
+	d := drive(t, c, 1)
+	const rows = 6
+	for _, v := range []string{"old", "new"} {
+		for n := range rows {
+			d.write(0, changedRow{value: `{` + keyOfRow(cases, n, 0) + `,"v":"` + v + `"}`})
+		}
+		d.checkpoint()
+	}
+	var want strings.Builder
+	for n := range rows {
+		if n%2 == 0 {
+			d.write(0, changedRow{op: connectors.Delete, value: `{` + keyOfRow(cases, n, 0) + `}`})
+			continue
+		}
+		want.WriteString(`{` + keyOfRow(cases, n, 1) + `,"v":"new"}` + "\n")
+	}
+	d.checkpoint()
+	return c, sortedLines(t, want.String())
+}
+
+// keyOfRow is the fields of the nth row, as the rows have them for 0 and as readers show
+// them for 1.
+func keyOfRow(cases []typeCase, n, form int) string {
+	var out []string
+	for _, tc := range cases {
+		in := slices.Sorted(maps.Keys(tc.takes))
+		v := in[n%len(in)]
+		if tc.name == "int" { // tells the rows apart
+			in = []string{"-2147483648", "-1", "0", "1", "2147483646", "2147483647"}
+			out = append(out, fmt.Sprintf("%q:%s", tc.name, in[n]))
+			continue
+		}
+		out = append(out, fmt.Sprintf("%q:%s", tc.name, []string{v, tc.takes[v]}[form]))
+	}
+	return strings.Join(out, ",")
+}
+
+func TestKeysOfEveryTypeFindTheirRows(t *testing.T) {
+	c, want := keysTable(t)
+	sameRows(t, tableRows(t, c), want)
+}
+
+func TestKeysThatTheRowsLackAreToldAtTheStart(t *testing.T) {
+	c := localConfig(t)
+	c.Create, c.Mode, c.Key = false, modeUpsert, []string{"id"}
+	c.Columns = columnList(t, map[string]any{"v": "string?"})
+	createTable(t, c, ice.NewSchema(0, optional(1, "id", ice.PrimitiveTypes.Int32), optional(2, "v", ice.PrimitiveTypes.String)))
+	if _, err := tryDrive(t, c, 1); err == nil || !strings.Contains(err.Error(), "no column id") || !connectors.IsPermanent(err) {
+		t.Errorf("error %v", err)
 	}
 }
 
