@@ -86,8 +86,18 @@ func TestWhatTwoSchemasReferToIsRegisteredOnce(t *testing.T) {
 	base := &Draft{Name: "shop/base.proto", Type: "PROTOBUF", Text: `syntax = "proto3"; package shop; message B {}`}
 	mid := &Draft{Name: "shop/mid.proto", Type: "PROTOBUF", Text: `syntax = "proto3"; package shop; import "shop/base.proto"; message M { B b = 1; }`, References: []*Draft{base}}
 	top := &Draft{Type: "PROTOBUF", Text: `syntax = "proto3"; import "shop/mid.proto"; import "shop/base.proto"; message T { shop.M m = 1; shop.B b = 2; }`, References: []*Draft{mid, base}}
+	var looked atomic.Int64
+	reg.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPost && !strings.HasSuffix(r.URL.Path, "/versions") {
+			looked.Add(1)
+		}
+		return false
+	})
 	if _, err := c.Register(t.Context(), "t-value", top, false); err != nil {
 		t.Fatal(err)
+	}
+	if n := looked.Load(); n != 6 { // before and after each registration
+		t.Errorf("asked %d times for what is there", n)
 	}
 	got, _ := reg.GetSchema("t-value", 1)
 	want := []sr.SchemaReference{{Name: "shop/mid.proto", Subject: "shop.mid", Version: 1}, {Name: "shop/base.proto", Subject: "shop.base", Version: 1}}
@@ -271,6 +281,76 @@ func TestEndlessReferencesAreRefused(t *testing.T) {
 	})
 	if _, err := c.Get(t.Context(), Mark{ID: 1}); !format.IsRefused(err) || !strings.Contains(err.Error(), "more than 200") || n > 202 {
 		t.Errorf("%v after %d requests", err, n)
+	}
+	// As many side by side are too many as well.
+	var wide []string
+	for i := range 300 {
+		wide = append(wide, `{"name":"r","subject":"r","version":`+Mark{ID: i + 1}.String()+`}`)
+	}
+	n = 0
+	c = inMemory(t, Default(), func(r *http.Request) (int, string) {
+		if n++; r.URL.Path == "/schemas/ids/1" {
+			return 200, `{"schema":"\"int\"","references":[` + strings.Join(wide, ",") + `]}`
+		}
+		return 200, `{"schema":"\"int\""}`
+	})
+	if _, err := c.Get(t.Context(), Mark{ID: 1}); !format.IsRefused(err) || n > 202 {
+		t.Errorf("%v after %d requests", err, n)
+	}
+}
+
+func TestRequestsAreAsTheConfigurationSays(t *testing.T) {
+	for name, tt := range map[string]struct {
+		change               func(*Config)
+		authorization, query string
+	}{
+		"nothing":   {func(*Config) {}, "", ""},
+		"a user":    {func(c *Config) { c.Username, c.Password = "u", "p" }, "Basic dTpw", ""},
+		"a token":   {func(c *Config) { c.Token = "t" }, "Bearer t", ""},
+		"normalize": {func(c *Config) { c.Normalize = true }, "", "normalize=true"},
+	} {
+		c, reg := newClient(t, tt.change)
+		var asked atomic.Int64
+		reg.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+			asked.Add(1)
+			if got := r.Header.Get("Authorization"); got != tt.authorization || r.URL.RawQuery != tt.query {
+				t.Errorf("%s: %s %s with authorization %q", name, r.Method, r.URL, got)
+			}
+			return false
+		})
+		if _, err := c.Register(t.Context(), "s", &Draft{Type: "AVRO", Text: money}, false); err != nil || asked.Load() != 3 {
+			t.Errorf("%s: %v after %d requests", name, err, asked.Load())
+		}
+	}
+}
+
+func TestARequestEndsAfterTheTimeout(t *testing.T) {
+	c, reg := newClient(t, func(c *Config) { c.Timeout = connectors.TimeSpan(10 * time.Millisecond) })
+	reg.SeedSchema("s", 1, 7, sr.Schema{Schema: money})
+	var n atomic.Int64
+	reg.Intercept(func(_ http.ResponseWriter, r *http.Request) bool {
+		if n.Add(1) > 1 {
+			return false
+		}
+		_, _ = io.Copy(io.Discard, r.Body) // without it the server does not see that the client is gone
+		<-r.Context().Done()
+		return true
+	})
+	if _, err := c.Get(t.Context(), Mark{ID: 7}); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestTheNewestAndAnyVersionOfASubject(t *testing.T) {
+	c, reg := newClient(t, nil)
+	reg.SeedSchema("s", 1, 1, sr.Schema{Schema: `"int"`})
+	reg.SeedSchema("s", 2, 2, sr.Schema{Schema: `"long"`})
+	if s, ok, err := c.Latest(t.Context(), "s"); err != nil || !ok || s.Text != `"long"` || s.ID != 2 {
+		t.Errorf("newest: %+v, %v", s, err)
+	}
+	c.config.Subject = "s"
+	if s, err := Read(c.config, 1); err != nil || s.Text != `"int"` {
+		t.Errorf("version 1: %+v, %v", s, err)
 	}
 }
 
