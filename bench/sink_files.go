@@ -10,6 +10,7 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/config"
@@ -23,6 +24,8 @@ const (
 	fileSize   = 128 << 20 // of a file or object, as the sinks' roll.size
 	fileBuffer = 256 << 10
 	partSize   = 8 << 20
+	// replicating is how long a file is left to be replicated before it is closed again.
+	replicating = 10 * time.Millisecond
 	// rowGroup is about as many rows as the sink has in a row group.
 	rowGroup = 300_000
 )
@@ -122,7 +125,12 @@ type hdfsFile struct {
 func (f *hdfsFile) sync() error { return f.Flush() }
 
 func (f *hdfsFile) publish() error {
-	if err := f.Close(); err != nil {
+	err := f.Close()
+	for hdfs.IsErrReplicating(err) { // the library asks for another call
+		<-time.After(replicating)
+		err = f.Close()
+	}
+	if err != nil {
 		return err
 	}
 	return f.client.Rename(f.hidden, f.name)

@@ -47,7 +47,7 @@ type sinkLoop struct {
 	count    int64
 	run, dir string
 	url      string // of the HTTP service
-	asText   bool   // JSON is given on as it is
+	asText   bool   // records come as JSON: it is given on as it is, or decoded
 
 	bids  []bid
 	texts [][]byte
@@ -63,7 +63,7 @@ func sinkMain(args []string) error {
 	flags.StringVar(&l.run, "run", "", "name of the run")
 	flags.StringVar(&l.dir, "dir", "", "folder of the run")
 	flags.StringVar(&l.url, "url", "", "address of the HTTP service")
-	flags.BoolVar(&l.asText, "text", false, "give JSON on as it is, without encoding it")
+	flags.BoolVar(&l.asText, "text", false, "have the records as JSON")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -118,7 +118,16 @@ func (l *sinkLoop) fill(ctx context.Context) error {
 	return nil
 }
 
-func (l *sinkLoop) bid(i int64) *bid   { return &l.bids[i%distinctBids] }
+// bid is record i as a Go value.
+func (l *sinkLoop) bid(i int64) *bid {
+	if !l.asText {
+		return &l.bids[i%distinctBids]
+	}
+	b := new(bid)
+	_ = json.Unmarshal(l.texts[i%distinctBids], b) // fill has done the same
+	return b
+}
+
 func (l *sinkLoop) key(i int64) []byte { return l.keys[i%distinctBids] }
 
 // value is record i as JSON.

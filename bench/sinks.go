@@ -22,10 +22,8 @@ type sinkBench struct {
 	needs string  // variable of the environment with its service's address; empty for none
 	goal  float64 // the ratio to stay below; 0 for none
 	count int64   // records of a run, at the default -count
-	// bare writes the records; nil measures the pipeline alone.
+	// bare writes the records, which it has as Go values or as JSON; nil measures the pipeline alone.
 	bare func(ctx context.Context, l *sinkLoop) error
-	// text says that the target takes JSON as it is: a loop that does not encode is measured too.
-	text bool
 	// place makes what a run writes into, and gives the function that removes it; nil where
 	// the folder of the run is all.
 	place func(ctx context.Context, o options, run string, count int64) (remove func(context.Context) error, err error)
@@ -41,25 +39,25 @@ const sinkGoal = 1.5
 
 var sinkBenches = []sinkBench{
 	{name: "none", count: 4_000_000},
-	{name: "kafka", needs: "KAFKA_BROKERS", goal: sinkGoal, count: 3_000_000, bare: bareKafka, text: true, place: placeTopic},
-	{name: "file", goal: sinkGoal, count: 4_000_000, bare: bareFile, text: true},
-	{name: "s3", needs: "S3_BUCKET", count: 2_000_000, bare: bareS3, text: true, place: placeObjects},
+	{name: "kafka", needs: "KAFKA_BROKERS", goal: sinkGoal, count: 3_000_000, bare: bareKafka, place: placeTopic},
+	{name: "file", goal: sinkGoal, count: 4_000_000, bare: bareFile},
+	{name: "s3", needs: "S3_BUCKET", count: 2_000_000, bare: bareS3, place: placeObjects},
 	{name: "s3-parquet", needs: "S3_BUCKET", count: 2_000_000, bare: bareS3Parquet, place: placeObjects},
-	{name: "hdfs", needs: "HDFS_URL", count: 2_000_000, bare: bareHDFS, text: true, place: placeFolder},
+	{name: "hdfs", needs: "HDFS_URL", count: 2_000_000, bare: bareHDFS, place: placeFolder},
 	{name: "postgres-insert", needs: "POSTGRES_URL", goal: sinkGoal, count: 1_000_000, bare: barePostgresInsert, place: placePostgres(false)},
 	{name: "postgres-upsert", needs: "POSTGRES_URL", goal: sinkGoal, count: 500_000, bare: barePostgresUpsert, place: placePostgres(true)},
 	{name: "mysql", needs: "MYSQL_URL", count: 500_000, bare: bareMySQL, place: placeMySQL},
 	{name: "iceberg", count: 1_000_000, bare: bareIceberg},
-	{name: "elasticsearch", needs: "OPENSEARCH_URL", count: 200_000, bare: bareElasticsearch, text: true, place: placeIndex},
-	{name: "redis", needs: "REDIS_ADDR", count: 1_000_000, bare: bareRedis, text: true, place: placeKeys},
+	{name: "elasticsearch", needs: "OPENSEARCH_URL", count: 200_000, bare: bareElasticsearch, place: placeIndex},
+	{name: "redis", needs: "REDIS_ADDR", count: 1_000_000, bare: bareRedis, place: placeKeys},
 	{name: "mongodb", needs: "MONGODB_URL", count: 20_000, bare: bareMongo, place: placeCollection},
-	{name: "http", count: 1_000_000, bare: bareHTTP, text: true},
+	{name: "http", count: 1_000_000, bare: bareHTTP},
 }
 
 // sinkRun is the runs of one sink, of each kind in the order of the rounds.
 type sinkRun struct {
 	sinkBench
-	etl, library, copied []result
+	etl, values, texts []result
 }
 
 // measureSinks runs each sink's pipeline and its bare loops in turn, o.repeat times, so
@@ -116,10 +114,10 @@ func (r *sinkRun) round(ctx context.Context, o options, dir, url string) error {
 			return exec.CommandContext(ctx, self, append(args, more...)...)
 		}
 	}
-	if err := one(&r.library, "bare", loop()); err != nil || !r.text {
+	if err := one(&r.values, "values", loop()); err != nil {
 		return err
 	}
-	return one(&r.copied, "as-is", loop("-text"))
+	return one(&r.texts, "json", loop("-text"))
 }
 
 // once runs one process with a target of its own.
@@ -168,34 +166,28 @@ func sinkTable(runs []*sinkRun) (table string, missed int) {
 		return "", 0
 	}
 	var b strings.Builder
-	b.WriteString("\n| sink | records | CPU ns/record, least (median) | bare library | ratio | goal | bare, JSON as it is | ratio | records/s | bare | peak MiB | bare |\n")
+	b.WriteString("\n| sink | records | CPU ns/record, least (median) | bare library, from values | ratio | goal | bare library, from JSON | ratio | records/s | bare | peak MiB | bare |\n")
 	b.WriteString("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
 	for _, r := range runs {
 		least, median := nanosOf(r.etl)
-		fmt.Fprintf(&b, "| %s | %d | %.0f (%.0f) |", r.name, r.count, least, median)
-		ratio, goal := "", ""
-		if len(r.library) > 0 {
-			bare, middle := nanosOf(r.library)
-			ratio = fmt.Sprintf("%.2f", least/bare)
-			if r.goal > 0 {
-				goal = fmt.Sprintf("%.1f", r.goal)
-			}
-			if r.goal > 0 && least/bare > r.goal {
-				ratio += " (over)"
-				missed++
-			}
-			fmt.Fprintf(&b, " %.0f (%.0f) | %s | %s |", bare, middle, ratio, goal)
-		} else {
-			b.WriteString(" | | |")
+		etl := best(r.etl)
+		if r.bare == nil {
+			fmt.Fprintf(&b, "| %s | %d | %.0f (%.0f) | | | | | | %.0f | | %d | |\n", r.name, r.count, least, median, etl.rate(), etl.PeakRSS>>20)
+			continue
 		}
-		if len(r.copied) > 0 {
-			bare, middle := nanosOf(r.copied)
-			fmt.Fprintf(&b, " %.0f (%.0f) | %.2f |", bare, middle, least/bare)
-		} else {
-			b.WriteString(" | |")
+		values, middle := nanosOf(r.values)
+		texts, middling := nanosOf(r.texts)
+		ratio, goal := fmt.Sprintf("%.2f", least/values), ""
+		if r.goal > 0 {
+			goal = fmt.Sprintf("%.1f", r.goal)
 		}
-		fmt.Fprintf(&b, " %.0f | %s | %d | %s |\n", best(r.etl).rate(), orEmpty(r.library, "%.0f", result.rate), best(r.etl).PeakRSS>>20,
-			orEmpty(r.library, "%.0f", func(r result) float64 { return float64(r.PeakRSS >> 20) }))
+		if r.goal > 0 && least/values > r.goal {
+			ratio += " (over)"
+			missed++
+		}
+		bare := best(r.values)
+		fmt.Fprintf(&b, "| %s | %d | %.0f (%.0f) | %.0f (%.0f) | %s | %s | %.0f (%.0f) | %.2f | %.0f | %.0f | %d | %d |\n", r.name, r.count, least, median,
+			values, middle, ratio, goal, texts, middling, least/texts, etl.rate(), bare.rate(), etl.PeakRSS>>20, bare.PeakRSS>>20)
 	}
 	return b.String(), missed
 }
@@ -203,11 +195,4 @@ func sinkTable(runs []*sinkRun) (table string, missed int) {
 // best is the run that cost least.
 func best(runs []result) result {
 	return slices.MinFunc(runs, func(a, b result) int { return int(a.CPU - b.CPU) })
-}
-
-func orEmpty(runs []result, format string, value func(result) float64) string {
-	if len(runs) == 0 {
-		return ""
-	}
-	return fmt.Sprintf(format, value(best(runs)))
 }
