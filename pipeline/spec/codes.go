@@ -18,7 +18,6 @@ const (
 	CodeMissing     Code = "E0203" // a required key is not there
 	CodeEnum        Code = "E0204" // a text that is none of those allowed
 	CodeValue       Code = "E0205" // a value that cannot be used
-	CodeUnavailable Code = "E0206" // something that this version does not have
 	CodeVariable    Code = "E0207" // a ${…} that cannot be resolved
 	CodeOverride    Code = "E0208" // a --set flag that cannot be applied
 	CodeConnector   Code = "E0301" // an unknown kind of source or sink
