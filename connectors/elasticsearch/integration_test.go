@@ -88,14 +88,29 @@ func realWriter(t *testing.T, index string, change func(*Config)) connectors.Wri
 	})
 }
 
+// TestRealServerKeepsTheContract has a transport before the server that is away, answers 429
+// and loses replies.
 func TestRealServerKeepsTheContract(t *testing.T) {
 	connectortest.TestSink(t, func(t *testing.T) connectortest.Sink {
 		index := newIndex(t)
-		ask(t, http.MethodPut, "/"+index, `{"settings":{"number_of_shards":2,"number_of_replicas":0}}`)
-		return connectortest.Sink{
-			New: func() (connectors.Sink, error) {
-				return newSink(testConfig(func(c *Config) { c.Addresses, c.Index = []string{realURL(t)}, template(index) }))
-			},
+		ask(t, http.MethodPut, "/"+index, `{"settings":{"number_of_shards":2,"number_of_replicas":0},"mappings":{"properties":{"bad":{"type":"integer"}}}}`)
+		direct := &http.Transport{}
+		t.Cleanup(direct.CloseIdleConnections)
+		way := &connectortest.Transport{RoundTripper: direct}
+		dial := func(change func(*Config)) func() (connectors.Sink, error) {
+			return func() (connectors.Sink, error) {
+				s, err := newSink(testConfig(func(c *Config) { c.Addresses, c.Index = []string{realURL(t)}, template(index); change(c) }))
+				if err == nil {
+					s.client.transport = way
+				}
+				return s, err
+			}
+		}
+		sink := connectortest.Sink{
+			New:     dial(func(*Config) {}),
+			Timeout: 2 * time.Minute,
+			Network: way.Network(),
+			Poison:  func(int, int) string { return `{"bad":"words"}` },
 			Read: func(context.Context) (out []string, _ error) {
 				for _, v := range documents(t, index) {
 					out = append(out, v)
@@ -103,6 +118,8 @@ func TestRealServerKeepsTheContract(t *testing.T) {
 				return out, nil
 			},
 		}
+		sink.Updating = &connectortest.Updating{Mode: connectors.Upserts, New: dial(byGroup), Read: sink.Read}
+		return sink
 	})
 }
 

@@ -37,14 +37,21 @@ func TestSinkKeepsTheContract(t *testing.T) {
 		t.Run(op, func(t *testing.T) {
 			connectortest.TestSink(t, func(*testing.T) connectortest.Sink {
 				c := newCluster()
-				return connectortest.Sink{
-					New: func() (connectors.Sink, error) {
-						s, err := newSink(testConfig(func(c *Config) { c.Operation = op }))
+				way := &connectortest.Transport{RoundTripper: c}
+				dial := func(change func(*Config)) func() (connectors.Sink, error) {
+					return func() (connectors.Sink, error) {
+						s, err := newSink(testConfig(func(c *Config) { c.Operation = op; change(c) }))
 						if err == nil {
-							s.client.transport = c
+							s.client.transport = way
 						}
 						return s, err
-					},
+					}
+				}
+				sink := connectortest.Sink{
+					New:     dial(func(*Config) {}),
+					Network: way.Network(),
+					Poison:  func(int, int) string { return `{"n":"bad"}` },
+					Virtual: true,
 					Read: func(ctx context.Context) ([]string, error) {
 						list, err := once(c.values(ctx))
 						for i, v := range list { // an update sorts the fields
@@ -56,10 +63,17 @@ func TestSinkKeepsTheContract(t *testing.T) {
 						return list, err
 					},
 				}
+				if op != opCreate {
+					sink.Updating = &connectortest.Updating{Mode: connectors.Upserts, New: dial(byGroup), Read: sink.Read}
+				}
+				return sink
 			})
 		})
 	}
 }
+
+// byGroup gives the suite's rows the id of their group.
+func byGroup(c *Config) { c.ID = connectors.Expr{Text: "group", Slot: connectortest.SlotGroup} }
 
 func TestWhatRecordsDo(t *testing.T) {
 	s, i := connectors.StringValue, connectors.IntValue

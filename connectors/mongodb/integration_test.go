@@ -5,6 +5,7 @@ package mongodb
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"os"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/columns"
+	"github.com/sluice-etl/sluice/connectors/connectortest"
 )
 
 func realURI(t *testing.T) string {
@@ -74,6 +76,47 @@ func realConfig(t *testing.T, c *mongo.Collection, change func(*Config)) func(*C
 		if change != nil {
 			change(cfg)
 		}
+	}
+}
+
+// Of updates that find their document, FerretDB 1 holds a connection to its database each
+// until the request ends, and has a hundred of them: a larger request stands still for good.
+const mostAtOnce = 10
+
+// TestRealServerKeepsTheContract has a proxy before the server, for outages and lost replies.
+func TestRealServerKeepsTheContract(t *testing.T) {
+	for _, op := range []string{opReplace, opInsert} {
+		t.Run(op, func(t *testing.T) {
+			connectortest.TestSink(t, func(t *testing.T) connectortest.Sink {
+				c := realCollection(t)
+				u, err := url.Parse(realURI(t))
+				if err != nil {
+					t.Fatal(err)
+				}
+				proxy := connectortest.NewProxy(t, u.Host)
+				dial := func(change func(*Config)) func() (connectors.Sink, error) {
+					return func() (connectors.Sink, error) {
+						cfg := testConfig(realConfig(t, c, func(cfg *Config) {
+							cfg.Operation, cfg.URI, cfg.Batch.Records = op, "mongodb://"+proxy.Addr+"/", mostAtOnce
+							change(cfg)
+						}))
+						return newSink(cfg)
+					}
+				}
+				sink := connectortest.Sink{
+					New:     dial(func(*Config) {}),
+					Read:    func(context.Context) ([]string, error) { return once(documentsOf(t, c, false)) },
+					Timeout: 10 * time.Minute, // a busy machine writes some ten documents a second there
+					Network: proxy.Network(),
+					Poison:  poison,
+					Without: putsNothingOff,
+				}
+				if op == opReplace {
+					sink.Updating = &connectortest.Updating{Mode: connectors.Upserts, New: dial(byGroup), Read: sink.Read}
+				}
+				return sink
+			})
+		})
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/bson"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/connectortest"
 )
 
 // server speaks as much of MongoDB's protocol as a sink needs, in memory and over pipes.
@@ -54,6 +55,40 @@ func (s *server) DialContext(context.Context, string, string) (net.Conn, error) 
 		}
 	})
 	return theirs, nil
+}
+
+// network has the hooks of the contract: the server is away, or loses replies to writes.
+func (s *server) network() *connectortest.Network {
+	var mu sync.Mutex
+	var away bool
+	var last, lost int // writes that were answered or lost, and the one to lose
+	s.down = func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return away
+	}
+	s.lose = func(write int) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		last = write
+		return write == lost
+	}
+	locked := func(do func()) {
+		mu.Lock()
+		defer mu.Unlock()
+		do()
+	}
+	return &connectortest.Network{
+		Down:     func(down bool) { locked(func() { away = down }) },
+		Requests: func() (n int) { locked(func() { n = last }); return n },
+		LoseReply: func(n int) {
+			locked(func() {
+				if lost = 0; n > 0 {
+					lost = last + n
+				}
+			})
+		},
+	}
 }
 
 const (

@@ -26,20 +26,39 @@ func TestSinkKeepsTheContract(t *testing.T) {
 		t.Run(op, func(t *testing.T) {
 			connectortest.TestSink(t, func(t *testing.T) connectortest.Sink {
 				srv := newServer(t)
-				return connectortest.Sink{
-					New: func() (connectors.Sink, error) {
-						s, err := newSink(testConfig(func(c *Config) { c.Operation = op }))
+				dial := func(change func(*Config)) func() (connectors.Sink, error) {
+					return func() (connectors.Sink, error) {
+						s, err := newSink(testConfig(func(c *Config) { c.Operation = op; change(c) }))
 						if err == nil {
 							s.dialer = srv
 						}
 						return s, err
-					},
-					Read: func(context.Context) ([]string, error) { return once(srv.all("c", false)) },
+					}
 				}
+				sink := connectortest.Sink{
+					New:     dial(func(*Config) {}),
+					Read:    func(context.Context) ([]string, error) { return once(srv.all("c", false)) },
+					Network: srv.network(),
+					Poison:  poison,
+					Without: putsNothingOff,
+					Virtual: true,
+				}
+				if op != opInsert {
+					sink.Updating = &connectortest.Updating{Mode: connectors.Upserts, New: dial(byGroup), Read: sink.Read}
+				}
+				return sink
 			})
 		})
 	}
 }
+
+// poison is no document.
+func poison(int, int) string { return `[1]` }
+
+var putsNothingOff = map[string]string{connectortest.WithoutThrottle: "a busy server is slow, and says nothing"}
+
+// byGroup gives the suite's rows the id of their group.
+func byGroup(c *Config) { c.ID = connectors.Expr{Text: "group", Slot: connectortest.SlotGroup} }
 
 // once fails where a record is there twice: ids make repetitions replace themselves.
 func once(list []string) ([]string, error) {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -93,64 +94,115 @@ func refusedRows(err error) (out []int) {
 	return out
 }
 
-// suite is the contract at a server. The suite's records have no slots, so that their key
-// is fixed.
+// suite is the contract at a server, with a proxy before it for outages and lost replies. Of
+// commands that add to a key, it is fixed.
 func suite(t *testing.T, address func(t *testing.T) string) {
-	for _, command := range []string{cmdZAdd, cmdXAdd, cmdRPush} {
+	for _, command := range []string{cmdSet, cmdZAdd, cmdXAdd, cmdRPush} {
 		t.Run(command, func(t *testing.T) {
 			connectortest.TestSink(t, func(t *testing.T) connectortest.Sink {
-				at := address(t)
-				key := fmt.Sprintf("suite:%s:%d", command, time.Now().UnixNano())
-				client := redis.NewClient(&redis.Options{Addr: at})
-				t.Cleanup(func() { _ = client.Del(context.Background(), key).Err(); _ = client.Close() })
-				return connectortest.Sink{
-					New: func() (connectors.Sink, error) {
-						c := sinkConfig(at, func(c *SinkConfig) { c.Command, c.Key = command, template(key) })
-						if command == cmdZAdd {
-							c.Score = connectors.Expr{Text: "1"}
-						}
-						s, err := newSink(c)
-						if err != nil || command != cmdZAdd {
-							return s, err
-						}
-						return scored{s}, nil
-					},
-					Read: func(ctx context.Context) (out []string, err error) {
-						switch command {
-						case cmdZAdd:
-							return client.ZRange(ctx, key, 0, -1).Result()
-						case cmdRPush:
-							return client.LRange(ctx, key, 0, -1).Result()
-						}
-						entries, err := client.XRange(ctx, key, "-", "+").Result()
-						for _, e := range entries {
-							out = append(out, e.Values["value"].(string))
-						}
-						return out, err
-					},
+				at := &shared{command: command, key: fmt.Sprintf("suite:%s:%d", command, time.Now().UnixNano())}
+				direct := address(t)
+				at.client = redis.NewClient(&redis.Options{Addr: direct})
+				t.Cleanup(func() { _ = at.remove(); _ = at.client.Close() })
+				proxy, full := connectortest.NewProxy(t, direct), &fullServer{}
+				dial := func(slot int) func() (connectors.Sink, error) {
+					return func() (connectors.Sink, error) { return at.sink(proxy.Addr, slot, full) }
 				}
+				sink := connectortest.Sink{
+					New: dial(connectortest.SlotKey), Read: at.read, Network: proxy.Network(), Timeout: 2 * time.Minute,
+					Without: map[string]string{connectortest.WithoutPoison: "it takes any value"},
+				}
+				sink.Network.Throttle = full.putOff
+				if command == cmdSet {
+					sink.Updating = &connectortest.Updating{Mode: connectors.Upserts, New: dial(connectortest.SlotGroup), Read: at.read}
+				}
+				return sink
 			})
 		})
 	}
 }
 
-// scored gives the suite's records a score.
-type scored struct{ *sink }
-
-type scoredWriter struct{ connectors.Writer }
-
-func (s scored) Writer(i int) (connectors.Writer, error) {
-	w, err := s.sink.Writer(i)
-	return scoredWriter{w}, err
+// shared is what the sinks of one check write into.
+type shared struct {
+	command, key string
+	client       *redis.Client
 }
 
-func (w scoredWriter) Write(ctx context.Context, rows *connectors.Rows) error {
-	rows.Batch.SetStride(1)
-	for i := range rows.Sel {
-		rows.Batch.Row(int(rows.Sel[i]))[0] = connectors.IntValue(rows.Record(i).Offset)
+func (s *shared) sink(address string, slot int, hook redis.Hook) (connectors.Sink, error) {
+	c := sinkConfig(address, func(c *SinkConfig) { c.Command, c.Key = s.command, template(s.key) })
+	switch s.command {
+	case cmdSet:
+		c.Key = template(s.key + ":{id}")
+		c.Key.Parts[len(c.Key.Parts)-1].Expr.Slot = slot
+	case cmdZAdd:
+		c.Score = connectors.Expr{Text: "offset", Slot: connectortest.SlotOffset}
 	}
-	return w.Writer.Write(ctx, rows)
+	made, err := newSink(c)
+	if err == nil {
+		made.hook = hook
+	}
+	return made, err
 }
+
+func (s *shared) read(ctx context.Context) (out []string, err error) {
+	switch s.command {
+	case cmdZAdd:
+		return s.client.ZRange(ctx, s.key, 0, -1).Result()
+	case cmdRPush:
+		return s.client.LRange(ctx, s.key, 0, -1).Result()
+	case cmdSet:
+		keys := s.client.Scan(ctx, 0, s.key+":*", 1000).Iterator()
+		for keys.Next(ctx) {
+			value, err := s.client.Get(ctx, keys.Val()).Result()
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, value)
+		}
+		return out, keys.Err()
+	}
+	entries, err := s.client.XRange(ctx, s.key, "-", "+").Result()
+	for _, e := range entries {
+		out = append(out, e.Values["value"].(string))
+	}
+	return out, err
+}
+
+func (s *shared) remove() error {
+	ctx := context.Background()
+	keys, err := s.client.Keys(ctx, s.key+"*").Result()
+	if err != nil || len(keys) == 0 {
+		return err
+	}
+	return s.client.Del(ctx, keys...).Err()
+}
+
+// fullServer answers the next round trips as a server does that has no memory left.
+type fullServer struct{ trips atomic.Int64 }
+
+func (f *fullServer) putOff(n int) { f.trips.Store(int64(n)) }
+
+func (f *fullServer) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *fullServer) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (f *fullServer) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if f.trips.Add(-1) < 0 {
+			return next(ctx, cmds)
+		}
+		for _, c := range cmds {
+			c.SetErr(outOfMemory("OOM command not allowed when used memory > 'maxmemory'."))
+		}
+		return cmds[0].Err()
+	}
+}
+
+// outOfMemory is an error that the server answers with.
+type outOfMemory string
+
+func (e outOfMemory) Error() string { return string(e) }
+func (e outOfMemory) RedisError()   {}
 
 func TestSinkKeepsTheContract(t *testing.T) {
 	suite(t, func(t *testing.T) string { return miniredis.RunT(t).Addr() })
