@@ -166,7 +166,7 @@ func (t *target) settle(ctx context.Context, tx *sql.Tx, through int64) error {
 	if t.env.OnError == connectors.RowFail {
 		do = "UPDATE " + t.rejected + " SET settled_at = NOW(6)"
 	}
-	_, err := tx.ExecContext(ctx, do+" WHERE pipeline = ? AND sink = ? AND id <= ? AND settled_at IS NULL", t.env.Pipeline, t.env.Name, through) //nolint:gosec // the name is quoted
+	_, err := tx.ExecContext(ctx, do+" WHERE pipeline = ? AND sink = ? AND id <= ? AND settled_at IS NULL", t.env.Pipeline, t.env.Name, through)
 	return err
 }
 

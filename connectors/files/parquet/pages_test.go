@@ -37,7 +37,7 @@ func readFrom(file []byte, row int64, maxLine int) (rows []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close() //nolint:errcheck // it was read
+	defer r.Close()
 	r.Skip(row)
 	for {
 		b, err := r.Next(nil)
