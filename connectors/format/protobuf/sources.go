@@ -39,7 +39,7 @@ func (s *sources) FindFileByPath(name string) (protocompile.SearchResult, error)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	text, ok := s.texts[name]
-	err := error(protoregistry.NotFound)
+	err := protoregistry.NotFound
 	for i := 0; i < len(s.folders) && !ok; i++ {
 		var data []byte
 		if data, err = os.ReadFile(filepath.Join(s.folders[i], filepath.FromSlash(name))); err == nil {

@@ -213,7 +213,7 @@ func TestAnIDThatIsNotThereIsAskedForAgainAfterAWhile(t *testing.T) {
 		get(9, 0, false) // still known to be missing
 		known["/schemas/ids/9"] = true
 		get(9, 0, false)
-		time.Sleep(missingFor)
+		<-time.After(missingFor)
 		get(9, 1, true)
 		get(9, 0, true)
 		// No more than two are remembered, found or not.
