@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -91,7 +90,7 @@ func namedIn(path string) (names []string, err error) {
 // crashSinks are the sinks that are killed at each of their points, and how many points
 // each has at least: fewer means that they are not found.
 var crashSinks = map[string]int{
-	"kafka": 6, "file": 8, "s3": 8, "hdfs": 8, "postgres" + refusing: 11, "postgres-upsert" + refusing: 13, "mysql" + refusing: 11, "clickhouse": 10, "iceberg": 6,
+	"kafka": 6, "file": 8, "s3": 8, "hdfs": 8, "postgres" + refusing: 11, "postgres-upsert" + refusing: 13, "mysql" + refusing: 11, "clickhouse": 10, "iceberg": 4,
 }
 
 // startPoints are those that each start passes once.
@@ -106,9 +105,10 @@ func hit(point string) string {
 	return point + "=3"
 }
 
-// passes reports whether a pipeline with this sink passes a point, once its table is there.
+// passes reports whether a pipeline with this sink passes a point: that of a table which is
+// there makes none, and the commits that a start catches up with are a fence by themselves.
 func passes(sink, point string) bool {
-	if strings.HasPrefix(point, "iceberg.create.") {
+	if strings.HasPrefix(point, "iceberg.create.") || strings.HasPrefix(point, "iceberg.fence.") {
 		return false
 	}
 	return sink != "postgres"+refusing || !strings.HasPrefix(point, "postgres.merge.")
@@ -141,8 +141,6 @@ func TestCrashAtEachNamedPoint(t *testing.T) {
 func (j *job) drain(t *testing.T, p *process) {
 	t.Helper()
 	p.poll(patience, time.Second, "every record came out of each sink", func() bool { return j.complete(t) })
-	p.until(patience, "it had begun", p.begun)
-	p.signal(syscall.SIGTERM)
-	p.wait(patience, 0)
+	p.end()
 	j.verify(t)
 }

@@ -155,6 +155,14 @@ func (p *process) wait(within time.Duration, want int) {
 	}
 }
 
+// end stops the process in peace, once it has begun.
+func (p *process) end() {
+	p.t.Helper()
+	p.until(patience, "it had begun", p.begun)
+	p.signal(syscall.SIGTERM)
+	p.wait(patience, 0)
+}
+
 // until waits until ok holds, as long as the process lives. A process that hangs
 // is asked for its goroutines.
 func (p *process) until(within time.Duration, what string, ok func() bool) {

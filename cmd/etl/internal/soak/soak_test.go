@@ -130,9 +130,7 @@ func (j *job) finish(t *testing.T, p *process, w *watch) {
 	t.Helper()
 	p.until(patience, "every record was visible", func() bool { return w.complete(j.ledger) })
 	// All may have come out before this life, which then has hardly begun.
-	p.until(patience, "it had begun", p.begun)
-	p.signal(syscall.SIGTERM)
-	p.wait(patience, 0)
+	p.end()
 }
 
 func (j *job) verifyTopic(t *testing.T) {

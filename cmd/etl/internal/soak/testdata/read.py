@@ -131,7 +131,7 @@ def main(what, *args):
         with connect(args[0]) as db, db.cursor() as c:
             c.execute(args[1])
         return
-    rows = {"files": file_rows, "clickhouse": clickhouse_rows}.get(what)
+    rows = {"files": file_rows, "clickhouse": clickhouse_rows, "iceberg": iceberg_rows}.get(what)
     for line in rows(*args) if rows else table_rows(what, *args):
         sys.stdout.write(line + "\n")
 
