@@ -177,3 +177,31 @@ func TestACommittableWithoutItsFilesIsDamaged(t *testing.T) {
 		t.Errorf("rows %q", got)
 	}
 }
+
+// Subtasks prepare beside each other. A target that applies a checkpoint in several steps
+// and notes how many are done needs the same rows in the same places when another process
+// goes on with it.
+func TestACommitHasItsRowsInTheSameOrderInEachProcess(t *testing.T) {
+	here := &table{}
+	r := start(t, here.sink(), &connectortest.Files{}, 1, func(e *connectors.SinkEnv) { e.Subtasks = 3 })
+	var prepares []connectors.Prepare
+	r.id.Number++
+	for i, w := range r.writers {
+		r.must(r.write(i, string(rune('a'+i))))
+		p, err := w.Barrier(t.Context(), connectors.Barrier{ID: r.id})
+		r.must(err)
+		prepares = append(prepares, p)
+	}
+	var coms []connectors.Committable
+	for _, i := range []int{2, 0, 1} { // in the order in which they come to it
+		got, err := prepares[i](t.Context(), r.files)
+		r.must(err)
+		coms = append(coms, got.Committables...)
+	}
+	r.commit(coms, false)
+	there := &table{}
+	start(t, there.sink(), r.files, 2, nil, coms...)
+	if first, again := here.read(), there.read(); len(first) != 3 || !slices.Equal(first, again) {
+		t.Errorf("the process that prepared it applies %q, the next one %q", first, again)
+	}
+}

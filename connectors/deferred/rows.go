@@ -10,7 +10,8 @@ import (
 )
 
 // Rows reads the kept rows of a checkpoint, those of each subtask in the order in which
-// they were taken. A checkpoint of any size takes the memory of one block.
+// they were taken: the same rows in the same order in each process that commits it. A
+// checkpoint of any size takes the memory of one block.
 type Rows struct {
 	parts []part
 	count int64

@@ -46,6 +46,7 @@ type attempt struct {
 // piece is what one subtask took for one checkpoint, the attempt's or one that failed
 // before it.
 type piece struct {
+	subtask int
 	of      connectors.CheckpointID
 	file    connectors.StateFile
 	rows    int64
@@ -141,7 +142,11 @@ func (s *Sink) collect(id connectors.CheckpointID, pieces []piece) ([]connectors
 			delete(s.attempts, n)
 		}
 	}
-	slices.SortStableFunc(a.pieces, func(x, y piece) int { return cmp.Compare(x.of.Number, y.of.Number) })
+	// Subtasks come in any order. A target that goes on with a commit of another process
+	// counts on the order of live.
+	slices.SortFunc(a.pieces, func(x, y piece) int {
+		return cmp.Or(cmp.Compare(x.of.Number, y.of.Number), cmp.Compare(x.subtask, y.subtask))
+	})
 	var out []connectors.Committable
 	for len(a.pieces) > 0 {
 		of := a.pieces[0].of

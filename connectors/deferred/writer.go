@@ -181,7 +181,7 @@ func (w *writer) prepare(ctx context.Context, id connectors.CheckpointID, files 
 		if p.id.Number > id.Number {
 			break
 		}
-		made := piece{of: p.id, rows: p.spool.rows, settled: p.settled}
+		made := piece{subtask: w.subtask, of: p.id, rows: p.spool.rows, settled: p.settled}
 		if p.spool.rows > 0 {
 			var err error
 			if made.file, err = w.keep(ctx, p.spool, files); err != nil {
