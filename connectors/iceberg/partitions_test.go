@@ -23,7 +23,7 @@ var transforms = map[string][]string{
 	"month(%s)":       {"date", "timestamp", "timestamptz"},
 	"day(%s)":         {"date", "timestamp", "timestamptz"},
 	"hour(%s)":        {"timestamp", "timestamptz"},
-	"%s":              {"boolean", "int", "long", "float", "double", "decimal", "date", "time", "timestamp", "timestamptz", "string", "uuid", "fixed", "binary"},
+	"%s":              {"boolean", "int", "long", "float", "double", "decimal", "date", "time", "timestamp", "timestamptz", "string", "uuid", "binary"},
 }
 
 // partitionsTable makes a table that is partitioned by every transform of every type, of
@@ -101,8 +101,9 @@ func TestRowsThatCameIntoNoFileAreMissed(t *testing.T) {
 	}
 }
 
-// TestTwoPartitionsOfOneNamedTypeAreRefused is about what would be tried in vain for long.
-func TestTwoPartitionsOfOneNamedTypeAreRefused(t *testing.T) {
+// TestPartitionsThatCannotBeDescribedAreRefused is about what would be tried in vain for
+// long, or make the table unreadable.
+func TestPartitionsThatCannotBeDescribedAreRefused(t *testing.T) {
 	for _, typ := range []ice.Type{ice.DecimalTypeOf(38, 10), ice.PrimitiveTypes.UUID, ice.FixedTypeOf(4)} {
 		schema := ice.NewSchema(0, optional(1, "a", typ), optional(2, "b", typ))
 		spec, err := newSpec(schema, []string{"a", "b"})
@@ -112,7 +113,7 @@ func TestTwoPartitionsOfOneNamedTypeAreRefused(t *testing.T) {
 		c := localConfig(t)
 		c.Create, c.Columns = false, nil
 		createTable(t, c, schema, catalog.WithPartitionSpec(&spec))
-		if _, err := tryDrive(t, c, 1); err == nil || !strings.Contains(err.Error(), "(a, b)") || !connectors.IsPermanent(err) {
+		if _, err := tryDrive(t, c, 1); err == nil || !strings.Contains(err.Error(), "(a") || !connectors.IsPermanent(err) {
 			t.Errorf("%s: error %v", typ, err)
 		}
 	}

@@ -144,13 +144,17 @@ func newSpec(schema *ice.Schema, by []string) (ice.PartitionSpec, error) {
 	return ice.NewPartitionSpecOpts(opts...)
 }
 
-// checkSpec reports partitions that the library has no way to describe in a manifest,
-// where each of these types has one name for all.
+// checkSpec reports partitions that the library does not describe well in manifests:
+// those of fixed bytes Iceberg's Java library cannot read, and of decimals or UUIDs there
+// can be one only.
 func checkSpec(schema *ice.Schema, spec *ice.PartitionSpec) error {
 	seen := map[string]string{}
 	for _, f := range spec.PartitionType(schema).FieldList {
 		word, _, _ := strings.Cut(f.Type.Type(), "(")
-		if word = strings.TrimRight(word, "[0123456789]"); word != "decimal" && word != "uuid" && word != "fixed" {
+		if strings.HasPrefix(word, "fixed") {
+			return fmt.Errorf("it is partitioned by fixed bytes (%s), which other programs could not read: leave that out, or make it a bucket", f.Name)
+		}
+		if word != "decimal" && word != "uuid" {
 			continue
 		}
 		if other, twice := seen[word]; twice {
