@@ -2,8 +2,10 @@ package iceberg
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/connectortest"
+	"github.com/sluice-etl/sluice/connectors/deferred/deferredtest"
 	_ "github.com/sluice-etl/sluice/storage/local" // the scheme file
 )
 
@@ -106,5 +109,24 @@ func TestSinkChaos(t *testing.T) {
 				return connectortest.Chaos{Sink: contract(t, mode)}
 			})
 		})
+	}
+}
+
+func TestAStartKeepsOlderProcessesOut(t *testing.T) {
+	c := localConfig(t)
+	older := deferredtest.Start(t, NewSink(c), &connectortest.Files{}, 1, nil)
+	older.Values(`{"partition":0,"offset":0}`)
+	older.Checkpoint()
+	older.Values(`{"partition":0,"offset":1}`)
+	late := older.Prepare()
+	var points []string
+	deferredtest.Start(t, NewSink(c), &connectortest.Files{}, 2, func(env *connectors.SinkEnv) {
+		env.Failpoint = func(point string) { points = append(points, point) }
+	})
+	if want := []string{"iceberg.fence.before", "iceberg.fence.after"}; !slices.Equal(points, want) {
+		t.Errorf("the start passed %q, want %q", points, want)
+	}
+	if err := older.Try(t.Context(), late, false); !errors.Is(err, connectors.ErrFenced) {
+		t.Errorf("a late commit of the older process: %v", err)
 	}
 }
