@@ -31,7 +31,8 @@ func bareIceberg(ctx context.Context, l *sinkLoop) error {
 	var fields []iceberg.NestedField
 	var columns []arrow.Field
 	for i, name := range bidColumns {
-		typed, column := iceberg.Type(iceberg.PrimitiveTypes.Int64), arrow.DataType(arrow.PrimitiveTypes.Int64)
+		var typed iceberg.Type = iceberg.PrimitiveTypes.Int64
+		column := arrow.PrimitiveTypes.Int64
 		if _, ok := l.bid(0).values()[i].(string); ok {
 			typed, column = iceberg.PrimitiveTypes.String, arrow.BinaryTypes.String
 		}

@@ -170,9 +170,9 @@ type discard struct {
 	url    string
 }
 
-func newDiscard() (*discard, error) {
+func newDiscard(ctx context.Context) (*discard, error) {
 	var listen net.ListenConfig
-	ln, err := listen.Listen(context.Background(), "tcp", "127.0.0.1:0")
+	ln, err := listen.Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}

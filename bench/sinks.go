@@ -73,7 +73,7 @@ func measureSinks(ctx context.Context, o options, dir string) ([]*sinkRun, error
 			runs = append(runs, &sinkRun{sinkBench: s})
 		}
 	}
-	server, err := newDiscard()
+	server, err := newDiscard(ctx)
 	if err != nil {
 		return nil, err
 	}
