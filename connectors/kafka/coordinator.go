@@ -9,6 +9,8 @@ import (
 	"github.com/twmb/franz-go/pkg/kerr"
 	"github.com/twmb/franz-go/pkg/kgo"
 	"github.com/twmb/franz-go/pkg/kmsg"
+
+	"github.com/sluice-etl/sluice/connectors"
 )
 
 // answerPatience is how long a broker may take to answer a request of a
@@ -49,10 +51,11 @@ func (t *txnSet) reach(ctx context.Context, f func(ctx context.Context) error) (
 	return true, fmt.Errorf("%w: %w", errSilent, err)
 }
 
-// answered reports whether an error is, or holds, what a broker said.
+// answered reports whether an error is, or holds, what a broker said, or what is wrong
+// with it for good.
 func answered(err error) bool {
 	var answer *kerr.Error
-	return errors.As(err, &answer)
+	return errors.As(err, &answer) || connectors.IsPermanent(err)
 }
 
 // learnBrokers has the clients of the control path learn which brokers there are.

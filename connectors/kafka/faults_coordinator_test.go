@@ -190,3 +190,27 @@ func TestAnAnswerIsToldBeforeABrokerThatIsDown(t *testing.T) {
 		t.Errorf("%v: one broker answered", err)
 	}
 }
+
+// What was read and is wrong is no silence.
+func TestAGroupOfOthersIsToldAtOnce(t *testing.T) {
+	cluster, brokers := fake(t)
+	out := topic(t, brokers, 1, nil)
+	p := process(t, brokers, 1, nil, out)
+	defer func() { p.stop() }()
+	offsets := kadm.Offsets{}
+	offsets.AddOffset(out, 0, 7, -1)
+	if err := kadm.NewClient(client(t, brokers)).CommitAllOffsets(testContext(t), p.sinks[0].(*txnSink).set.group(), offsets); err != nil {
+		t.Fatal(err)
+	}
+	asked := 0
+	cluster.ControlKey(int16(kmsg.OffsetFetch), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		asked++
+		return nil, nil, false
+	})
+	_, _, err := p.commit.Witness(testContext(t))
+	wantText(t, err, "is no witness of this program", "set another transactional_id_prefix")
+	if !connectors.IsPermanent(err) || strings.Contains(err.Error(), "does not answer") || asked != 1 {
+		t.Errorf("asked %d times: %v", asked, err)
+	}
+}
