@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/sr"
@@ -227,6 +228,9 @@ func Read(c *Config, version int) (Schema, error) {
 	return s, nil
 }
 
+// guidPath is what registries that have no GUIDs do not have either.
+const guidPath = "/schemas/guids/"
+
 // call asks the registry again and again until it answers. What it does not have, and
 // what it refuses, is Permanent.
 func (c *Client) call(ctx context.Context, what string, f func(context.Context) error) error {
@@ -242,6 +246,8 @@ func (c *Client) call(ctx context.Context, what string, f func(context.Context) 
 			return err // it did not answer
 		}
 		switch {
+		case isMissing(err) && answer.ErrorCode == 0 && !strings.Contains(answer.URL, guidPath):
+			return connectors.Permanent(fmt.Errorf("schema registry: %s: %s is no address of a registry: correct url", what, answer.URL))
 		case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
 			return connectors.Permanent(fmt.Errorf("%w (check username and password, or token)", err))
 		case answer.StatusCode == http.StatusUnprocessableEntity:

@@ -250,6 +250,26 @@ func (f transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: status, Body: io.NopCloser(strings.NewReader(body)), Request: r, Header: http.Header{}}, nil
 }
 
+// Else each value would be taken for one of a schema that is missing, and refused.
+func TestAnAddressWithoutARegistryIsNoMissingSchema(t *testing.T) {
+	asked := 0
+	c := inMemory(t, Default(), func(*http.Request) (int, string) {
+		asked++
+		return 404, "<html>\n<h1>Not Found</h1>\n</html>"
+	})
+	_, err := c.Get(t.Context(), Mark{ID: 1})
+	if format.IsRefused(err) || !connectors.IsPermanent(err) || asked != 1 {
+		t.Errorf("%v after %d requests", err, asked)
+	}
+	// A registry that has no GUIDs may answer so too.
+	if _, err := c.Get(t.Context(), Mark{ByGUID: true}); !format.IsRefused(err) {
+		t.Error(err)
+	}
+	if _, _, err := c.Latest(t.Context(), "a"); err == nil || !strings.Contains(err.Error(), "http://registry.invalid/subjects/a/versions/latest is no address of a registry: correct url") {
+		t.Error(err)
+	}
+}
+
 func TestReferencesInACircleEnd(t *testing.T) {
 	refer := func(to string) string {
 		return `{"subject":"x","version":1,"id":2,"schema":"\"int\"","references":[{"name":"` + to + `","subject":"` + to + `","version":1}]}`
