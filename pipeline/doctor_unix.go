@@ -25,5 +25,5 @@ func diskSpace(dir string) (free, total int64, known bool, err error) {
 	if err := unix.Statfs(dir, &s); err != nil {
 		return 0, 0, false, err
 	}
-	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), true, nil
+	return int64(s.Bavail) * int64(s.Bsize), int64(s.Blocks) * int64(s.Bsize), true, nil //nolint:unconvert // not everywhere of this type
 }

@@ -134,7 +134,7 @@ func (w *writer) save(ctx context.Context, number, proven uint64, open []snapsho
 	w.sink.failpoint("segment.before")
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(w.life, cancel)()
+	defer context.AfterFunc(w.life, cancel)() //nolint:contextcheck // the writer's end is the end of this too
 	out := make([]*openPart, len(open))
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(maxSaving)

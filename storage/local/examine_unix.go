@@ -51,7 +51,7 @@ func (f *FS) Examine(_ context.Context, _ storage.ExamineOptions, report func(st
 		return
 	}
 	const gib = 1 << 30
-	free, total := int64(s.Bavail)*int64(s.Bsize), int64(s.Blocks)*int64(s.Bsize)
+	free, total := int64(s.Bavail)*int64(s.Bsize), int64(s.Blocks)*int64(s.Bsize) //nolint:unconvert // not everywhere of this type
 	r := storage.Remark{Check: "folder", Detail: fmt.Sprintf("this user may write to it; %.1f of %.1f GiB of its disk are free", float64(free)/gib, float64(total)/gib)}
 	if at != f.root {
 		r.Detail = fmt.Sprintf("it is made at the first start, in %s; %.1f of %.1f GiB of its disk are free", at, float64(free)/gib, float64(total)/gib)
