@@ -5,7 +5,9 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/url"
+	"os"
 	"strconv"
 	"strings"
 
@@ -31,6 +33,9 @@ func openLake(ctx context.Context, c *SinkConfig, readOnly bool) (lake, error) {
 		}
 	} else {
 		l.cat, l.free, err = openSQL(ctx, &c.Catalog, readOnly)
+		if errors.Is(err, errNoLists) {
+			return noLists{}, nil
+		}
 	}
 	if err != nil {
 		err = fmt.Errorf("open the catalog (%s): %w", c.Catalog.place(), err)
@@ -69,13 +74,22 @@ func openREST(ctx context.Context, c *Catalog) (catalog.Catalog, error) {
 
 // openSQL connects to a database that tables are listed in. The library makes the
 // lists' tables itself where they are missing, with a context of its own, so the
-// connection is tried first.
+// connection is tried first. errNoLists says that they are missing and not to be made.
 func openSQL(ctx context.Context, c *Catalog, readOnly bool) (catalog.Catalog, func() error, error) {
+	if path, ok := strings.CutPrefix(c.URL, sqliteScheme); ok && readOnly {
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil, errNoLists // connecting would make the file
+		}
+	}
 	db, dialect, err := openDatabase(c.URL)
 	if err != nil {
 		return nil, nil, err
 	}
-	if err := db.PingContext(ctx); err != nil {
+	err = db.PingContext(ctx)
+	if err == nil && readOnly {
+		err = findLists(ctx, db, dialect)
+	}
+	if err != nil {
 		return nil, nil, errors.Join(err, db.Close())
 	}
 	cat, err := icesql.NewCatalog(c.Name, db, dialect, ice.Properties{
@@ -87,10 +101,39 @@ func openSQL(ctx context.Context, c *Catalog, readOnly bool) (catalog.Catalog, f
 	return cat, func() error { return errors.Join(cat.Close(), db.Close()) }, nil
 }
 
+// findLists looks for the table that the catalog's tables are listed in.
+func findLists(ctx context.Context, db *sql.DB, dialect icesql.SupportedDialect) error {
+	query := "SELECT to_regclass('iceberg_tables') IS NOT NULL"
+	if dialect == icesql.SQLite {
+		query = "SELECT count(*) > 0 FROM sqlite_master WHERE type = 'table' AND name = 'iceberg_tables'"
+	}
+	var there bool
+	if err := db.QueryRowContext(ctx, query).Scan(&there); err != nil {
+		return fmt.Errorf("look for the catalog's tables: %w", err)
+	}
+	if !there {
+		return errNoLists
+	}
+	return nil
+}
+
+var errNoLists = errors.New("the database holds no catalog yet")
+
+// noLists is a lake of a database that holds no catalog yet, to be looked at only: the
+// first start makes it.
+type noLists struct{}
+
+func (noLists) load(context.Context) (*view, error)         { return nil, errNoTable }
+func (noLists) create(context.Context, newTable) error      { return errNoLists }
+func (noLists) commit(context.Context, *view, change) error { return errNoLists }
+func (noLists) close() error                                { return nil }
+
+const sqliteScheme = "sqlite://"
+
 // openDatabase makes the pool of connections to a database. A connection is asked
 // whether it lives before it is used again: else one that broke meanwhile fails a commit.
 func openDatabase(address string) (*sql.DB, icesql.SupportedDialect, error) {
-	if path, ok := strings.CutPrefix(address, "sqlite://"); ok {
+	if path, ok := strings.CutPrefix(address, sqliteScheme); ok {
 		db, err := sql.Open("sqlite", "file:"+path+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(30000)&_txlock=immediate")
 		return db, icesql.SQLite, err
 	}

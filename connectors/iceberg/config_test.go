@@ -2,6 +2,8 @@ package iceberg
 
 import (
 	"errors"
+	"io/fs"
+	"os"
 	"strings"
 	"testing"
 
@@ -90,5 +92,44 @@ func TestRowsThatDoNotFitTheTableAreToldAtTheStart(t *testing.T) {
 		case tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want) || !connectors.IsPermanent(err)):
 			t.Errorf("%v: error %v", tt.columns, err)
 		}
+	}
+}
+
+// A look at a database without a catalog makes nothing there, and says what a start would
+// meet: that it makes the table, or lacks it.
+func TestALookMakesNoCatalog(t *testing.T) {
+	for name, prepare := range map[string]func(path string) error{
+		"no file":  func(string) error { return nil },
+		"no lists": func(path string) error { return os.WriteFile(path, nil, 0o600) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := localConfig(t)
+			c.Columns = columnList(t, map[string]any{"id": "int"})
+			path := strings.TrimPrefix(c.Catalog.URL, sqliteScheme)
+			if err := prepare(path); err != nil {
+				t.Fatal(err)
+			}
+			for create, want := range map[bool]string{true: "", false: "there is no table"} {
+				c.Create = create
+				s := NewSink(c)
+				err := s.Open(t.Context(), connectors.SinkEnv{Pipeline: "test", Name: "out", ReadOnly: true})
+				if create != (err == nil) || err != nil && !strings.Contains(err.Error(), want) {
+					t.Errorf("create: %v: open: %v", create, err)
+				}
+				if create && err == nil {
+					if _, ok, err := s.Committer().Witness(t.Context()); ok || err != nil {
+						t.Errorf("witness: %v, %v", ok, err)
+					}
+				}
+				if err := s.Close(); err != nil {
+					t.Error(err)
+				}
+			}
+			if name == "no file" {
+				if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("the look made the database: %v", err)
+				}
+			}
+		})
 	}
 }
