@@ -111,7 +111,9 @@ func (s *source) groupOffsets(ctx context.Context, adm *kadm.Client, kind startK
 // was probably meant.
 func unknownTopic(topic string, conn *connection, all kadm.TopicDetails) error {
 	hint := "create it, or correct the name"
-	others := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool { return name == topic })
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool {
+		return errors.Is(all[name].Err, kerr.UnknownTopicOrPartition) // asked for and not there either
+	})
 	if near := connectors.Nearest(topic, others); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}

@@ -165,7 +165,8 @@ func newPartitions(t *testing.T, brokers []string) {
 
 func topicUnknown(t *testing.T, brokers []string) {
 	in := topic(t, brokers, 1, nil)
-	s := newTestSource(t, brokers, nil, in+"s")
+	// The nearest name of what is there, and not the other one that is not there either.
+	s := newTestSource(t, brokers, nil, in+"ss", in+"s")
 	_, err := s.Splits(testContext(t), nil)
 	if !connectors.IsPermanent(err) {
 		t.Fatalf("splits: %v, want a permanent error", err)
