@@ -92,6 +92,26 @@ func TestRealEngineTakesRowsThatItCanTake(t *testing.T) {
 	w.want("SELECT count(), sum(i), countIf(n IS NULL), countIf(d = 1) FROM @.rows", fmt.Sprintf("%d\t%d\t%d\t%d", 2*len(bad), 14*len(bad), 2*len(bad), 2*len(bad)))
 }
 
+// A document that the server does not take would hold its block back for good.
+func TestRealEngineTakesEachDocumentThatIsKept(t *testing.T) {
+	w := newWorld(t)
+	w.run("CREATE TABLE @.rows (doc JSON(max_dynamic_paths=2, SKIP gone)) ENGINE = MergeTree ORDER BY tuple()" + remembers)
+	r := deferredtest.Start(t, mustSink(t, w.config(nil)), &connectortest.Files{}, 1, nil)
+	deep := strings.Repeat(`{"a":`, 500) + "1" + strings.Repeat("}", 500)
+	for i, doc := range []string{
+		`{"a": 1, "a": 2}`, `{"a": "\ud800"}`, `{"a": [{"b": 1, "b": 2}]}`, `{"a": 1, "a": {"b": 1}}`, `{"a": {}, "gone": 1, "b": [], "c": null, "": 0}`,
+		`{"a": 1.0, "b": 18446744073709551615, "c": 1e20, "d": -0, "e": 123456789012345678901234567890}`, deep,
+	} {
+		if refused := r.Values(`{"doc": ` + doc + `}`); refused != nil {
+			t.Errorf("%.60s is refused: %+v", doc, refused)
+		}
+		r.Checkpoint()
+		w.want("SELECT count() FROM @.rows", fmt.Sprint(i+1))
+	}
+	w.want("SELECT doc FROM @.rows WHERE doc.a.:Int64 = 2 FORMAT TSVRaw", `{"a":2}`)
+	w.want("SELECT dynamicType(doc.a) FROM @.rows WHERE doc.d.:Int64 = 0", "Float64")
+}
+
 // The same block with the same token is in the table once, whatever its partitions, also
 // for a server that was killed in between.
 func TestRealEngineDropsABlockThatComesAgain(t *testing.T) {

@@ -68,7 +68,7 @@ func newCodec(text, zone string, rows connectors.Type) *codec {
 	case "IPv4", "IPv6":
 		return of(appendIP(name == "IPv4"), connectors.Text)
 	case "JSON":
-		return &codec{write: appendDocument, reads: connectors.Exact, document: true}
+		return newDocument(args)
 	}
 	if c := newInteger(name); c != nil {
 		return c

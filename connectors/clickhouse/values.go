@@ -213,14 +213,6 @@ func appendIP(four bool) appendFunc {
 	}
 }
 
-// appendDocument writes for the type JSON, whose values are objects.
-func appendDocument(dst []byte, v connectors.Value) ([]byte, error) {
-	if v.Kind() != connectors.Map {
-		return dst, fmt.Errorf("an object is wanted, not %s", v.Kind())
-	}
-	return appendText(dst, v.Raw()), nil
-}
-
 func appendArray(elem *codec) appendFunc {
 	return func(dst []byte, v connectors.Value) ([]byte, error) {
 		if v.Kind() != connectors.List {
