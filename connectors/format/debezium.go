@@ -8,12 +8,12 @@ import (
 
 // debeziumConfig is the options of the format debezium.
 type debeziumConfig struct {
-	Strict   bool                `key:"strict" doc:"check every row completely, as the format json does"`
-	MaxSize  connectors.ByteSize `key:"max_size" doc:"largest envelope that is decoded; a larger one is a record error"`
-	MaxDepth int                 `key:"max_depth" doc:"deepest nesting of lists and objects; what goes deeper is a record error"`
+	Strict   bool                `key:"strict" doc:"Check every row completely, as the format json does."`
+	MaxSize  connectors.ByteSize `key:"max_size" doc:"Largest envelope that is decoded; a larger one is a record error."`
+	MaxDepth int                 `key:"max_depth" doc:"Deepest nesting of lists and objects; what goes deeper is a record error."`
 	// Format is what envelopes are written in.
-	Format connectors.FormatConfig `key:"format" doc:"what envelopes are written in, such as {avro: {registry: {url: …}}}; JSON without it"`
-	Key    fieldNames              `key:"key" doc:"the fields of the table's primary key: at any time there is at most one row for a key"`
+	Format connectors.FormatConfig `key:"format" doc:"What envelopes are written in, such as {avro: {registry: {url: …}}}; JSON without it."`
+	Key    fieldNames              `key:"key" doc:"The fields of the table's primary key: at any time there is at most one row for a key."`
 }
 
 func (c *debeziumConfig) json() *jsonConfig {

@@ -9,9 +9,9 @@ import (
 
 // jsonConfig is the options of the format json.
 type jsonConfig struct {
-	Strict   bool                `key:"strict" doc:"check every record completely, also what no step reads: numbers, escapes, control characters and UTF-8, as RFC 8259 has them"`
-	MaxSize  connectors.ByteSize `key:"max_size" doc:"largest value that is decoded; a larger one is a record error"`
-	MaxDepth int                 `key:"max_depth" doc:"deepest nesting of lists and objects; what goes deeper is a record error"`
+	Strict   bool                `key:"strict" doc:"Check every record completely, also what no step reads: numbers, escapes, control characters and UTF-8, as RFC 8259 has them."`
+	MaxSize  connectors.ByteSize `key:"max_size" doc:"Largest value that is decoded; a larger one is a record error."`
+	MaxDepth int                 `key:"max_depth" doc:"Deepest nesting of lists and objects; what goes deeper is a record error."`
 }
 
 const (

@@ -38,8 +38,8 @@ type JoinConfig struct {
 type JoinWithin struct {
 	Before connectors.TimeSpan `key:"before" doc:"How long before the left record the right one may be."`
 	After  connectors.TimeSpan `key:"after" doc:"How long after the left record the right one may be."`
-	From   connectors.Expr     `key:"from" doc:"The earliest event time of a right record, as an expression of left.*"`
-	To     connectors.Expr     `key:"to" doc:"The latest event time of a right record, as an expression of left.*"`
+	From   connectors.Expr     `key:"from" doc:"The earliest event time of a right record, as an expression of left.*."`
+	To     connectors.Expr     `key:"to" doc:"The latest event time of a right record, as an expression of left.*."`
 }
 
 // TTL is a span of time, or forever.

@@ -18,13 +18,13 @@ import (
 
 // config is the options of the format.
 type config struct {
-	Schema        schemaText          `key:"schema" doc:"the schema, as the JSON of Avro in a text or as YAML. With a registry, values are read as this schema has them, whatever they are written with, and a sink registers it"`
-	SchemaFile    string              `key:"schema_file" file:"true" doc:"file with the schema, from the folder of the pipeline's file"`
-	References    []string            `key:"references" file:"true" doc:"files with the schemas of types that the schema names, each behind those that it names itself. A sink registers each under a subject of its own"`
-	Registry      registry.Config     `key:"registry" doc:"schema registry that speaks Confluent's API: values are marked with the schema that they are written with"`
-	Name          string              `key:"name" doc:"full name of the record whose schema a sink makes of the types of its rows"`
-	IgnoreUnknown bool                `key:"ignore_unknown" doc:"a sink leaves fields out that the schema does not have; otherwise such a row is a record error"`
-	MaxSize       connectors.ByteSize `key:"max_size" doc:"largest JSON that a value may become; a larger one is a record error"`
+	Schema        schemaText          `key:"schema" doc:"The schema, as the JSON of Avro in a text or as YAML. With a registry, values are read as this schema has them, whatever they are written with, and a sink registers it."`
+	SchemaFile    string              `key:"schema_file" file:"true" doc:"File with the schema, from the folder of the pipeline's file."`
+	References    []string            `key:"references" file:"true" doc:"Files with the schemas of types that the schema names, each behind those that it names itself. A sink registers each under a subject of its own."`
+	Registry      registry.Config     `key:"registry" doc:"Schema registry that speaks Confluent's API: values are marked with the schema that they are written with."`
+	Name          string              `key:"name" doc:"Full name of the record whose schema a sink makes of the types of its rows."`
+	IgnoreUnknown bool                `key:"ignore_unknown" doc:"A sink leaves fields out that the schema does not have; otherwise such a row is a record error."`
+	MaxSize       connectors.ByteSize `key:"max_size" doc:"Largest JSON that a value may become; a larger one is a record error."`
 
 	schema *avro.Schema
 	root   *node

@@ -16,11 +16,11 @@ import (
 
 // config is the options of the format.
 type config struct {
-	Columns   names  `key:"columns" doc:"the fields in their order: names, or names with types, as in [{id: int}, {price: \"decimal(10, 2)\"}]; names alone hold text, and take any value of a sink. A sink without them takes those of its rows, where the plan knows them"`
-	Header    bool   `key:"header" doc:"the first line of each value names its fields"`
-	Delimiter string `key:"delimiter" doc:"character between fields"`
-	Quote     string `key:"quote" doc:"character around fields that hold a delimiter, a quote or a line break; within them it is doubled"`
-	Null      string `key:"null" doc:"text that stands, without quotes, for null"`
+	Columns   names  `key:"columns" doc:"The fields in their order: names, or names with types, as in [{id: int}, {price: \"decimal(10, 2)\"}]; names alone hold text, and take any value of a sink. A sink without them takes those of its rows, where the plan knows them."`
+	Header    bool   `key:"header" doc:"The first line of each value names its fields."`
+	Delimiter string `key:"delimiter" doc:"Character between fields."`
+	Quote     string `key:"quote" doc:"Character around fields that hold a delimiter, a quote or a line break; within them it is doubled."`
+	Null      string `key:"null" doc:"Text that stands, without quotes, for null."`
 }
 
 // names are columns, of which each can be a mere name.

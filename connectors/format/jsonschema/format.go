@@ -16,11 +16,11 @@ import (
 
 // config is the options of the format.
 type config struct {
-	Schema     Text            `key:"schema" doc:"the JSON Schema, as a text or as YAML"`
-	SchemaFile string          `key:"schema_file" file:"true" doc:"file with the schema, from the folder of the pipeline's file"`
-	References []string        `key:"references" file:"true" doc:"files with schemas that the schema refers to, by their $id or their file name, each behind those that it refers to itself. A sink registers each under a subject of its own"`
-	Registry   registry.Config `key:"registry" doc:"schema registry that speaks Confluent's API: values are marked with the schema that they are written with"`
-	Checked    bool            `key:"validate" doc:"values are checked; otherwise only marks are read and written"`
+	Schema     Text            `key:"schema" doc:"The JSON Schema, as a text or as YAML."`
+	SchemaFile string          `key:"schema_file" file:"true" doc:"File with the schema, from the folder of the pipeline's file."`
+	References []string        `key:"references" file:"true" doc:"Files with schemas that the schema refers to, by their $id or their file name, each behind those that it refers to itself. A sink registers each under a subject of its own."`
+	Registry   registry.Config `key:"registry" doc:"Schema registry that speaks Confluent's API: values are marked with the schema that they are written with."`
+	Checked    bool            `key:"validate" doc:"Values are checked; otherwise only marks are read and written."`
 
 	draft *registry.Draft // the schema as it is written; nil where there is none
 	check *Validator

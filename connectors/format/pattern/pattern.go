@@ -16,8 +16,8 @@ import (
 
 // regexConfig is the options of the format regex.
 type regexConfig struct {
-	Pattern string       `key:"pattern" required:"true" doc:"regular expression of Go with named groups, (?P<name>…), which match the whole value; each group is a field, null where it did not take part"`
-	Types   columns.List `key:"types" doc:"types of groups that are no text, as in [{status: int}]"`
+	Pattern string       `key:"pattern" required:"true" doc:"Regular expression of Go with named groups, (?P<name>…), which match the whole value; each group is a field, null where it did not take part."`
+	Types   columns.List `key:"types" doc:"Types of groups that are no text, as in [{status: int}]."`
 
 	re *regexp.Regexp
 }
@@ -65,8 +65,8 @@ func (c *regexConfig) columns() (cols []connectors.Column) {
 
 // pairConfig is the options of the format key_value.
 type pairConfig struct {
-	Pairs     string `key:"pairs" doc:"text between pairs"`
-	Separator string `key:"separator" doc:"text between a key and its value"`
+	Pairs     string `key:"pairs" doc:"Text between pairs."`
+	Separator string `key:"separator" doc:"Text between a key and its value."`
 }
 
 // Validate reports texts that are missing or the same.

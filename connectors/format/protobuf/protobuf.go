@@ -19,15 +19,15 @@ import (
 
 // config is the options of the format.
 type config struct {
-	SchemaFile    string              `key:"schema_file" file:"true" doc:".proto file with the message, from the folder of the pipeline's file"`
-	Schema        schemaText          `key:"schema" doc:"the text of a .proto file, instead of schema_file"`
-	Imports       []string            `key:"imports" file:"true" doc:"folders in which the .proto file finds those that it imports, besides its own"`
-	Descriptors   string              `key:"descriptors" file:"true" doc:"file that protoc --include_imports --descriptor_set_out made, instead of schema_file"`
-	Message       string              `key:"message" doc:"name of the message; not needed where the schema has only one, or a registry's values say it"`
-	Registry      registry.Config     `key:"registry" doc:"schema registry that speaks Confluent's API: values are marked with the schema that they are written with"`
-	JSONNames     bool                `key:"json_names" doc:"fields of rows have the names of Protobuf's JSON, such as userId; otherwise those of the .proto file, such as user_id"`
-	IgnoreUnknown bool                `key:"ignore_unknown" doc:"a sink leaves fields out that the message does not have; otherwise such a row is a record error"`
-	MaxSize       connectors.ByteSize `key:"max_size" doc:"largest JSON that a value may become; a larger one is a record error"`
+	SchemaFile    string              `key:"schema_file" file:"true" doc:".proto file with the message, from the folder of the pipeline's file."`
+	Schema        schemaText          `key:"schema" doc:"The text of a .proto file, instead of schema_file."`
+	Imports       []string            `key:"imports" file:"true" doc:"Folders in which the .proto file finds those that it imports, besides its own."`
+	Descriptors   string              `key:"descriptors" file:"true" doc:"File that protoc --include_imports --descriptor_set_out made, instead of schema_file."`
+	Message       string              `key:"message" doc:"Name of the message; not needed where the schema has only one, or a registry's values say it."`
+	Registry      registry.Config     `key:"registry" doc:"Schema registry that speaks Confluent's API: values are marked with the schema that they are written with."`
+	JSONNames     bool                `key:"json_names" doc:"Fields of rows have the names of Protobuf's JSON, such as userId; otherwise those of the .proto file, such as user_id."`
+	IgnoreUnknown bool                `key:"ignore_unknown" doc:"A sink leaves fields out that the message does not have; otherwise such a row is a record error."`
+	MaxSize       connectors.ByteSize `key:"max_size" doc:"Largest JSON that a value may become; a larger one is a record error."`
 
 	draft *registry.Draft                // the schema as it is written; nil where there is none
 	root  protoreflect.MessageDescriptor // nil where the registry says it

@@ -14,19 +14,19 @@ import (
 
 // Config is the block registry of a format.
 type Config struct {
-	URL             []string            `key:"url" doc:"address of the registry, or a list of those of its instances"`
-	Username        string              `key:"username" doc:"user for basic authentication"`
-	Password        string              `key:"password" secret:"true" doc:"password for basic authentication"`
-	Token           string              `key:"token" secret:"true" doc:"bearer token"`
-	TLS             tlsconfig.Config    `key:"tls" doc:"how connections are encrypted"`
-	Timeout         connectors.TimeSpan `key:"timeout" doc:"longest wait for one answer"`
-	Subject         string              `key:"subject" doc:"subject that a sink's schema is kept under, instead of one by subject_strategy"`
-	SubjectStrategy string              `key:"subject_strategy" enum:"topic|record|topic_record" doc:"what a sink names the subject by: topic (TOPIC-value), record (the schema's full name) or topic_record (TOPIC-NAME)"`
-	References      string              `key:"reference_strategy" enum:"name|qualified" doc:"what a sink names the subjects of schemas that its own refers to: by the name in the reference, or that of an imported .proto file qualified, shop/money.proto as shop.money"`
-	Mark            string              `key:"mark" enum:"value|header" doc:"where a sink says the schema of a value: value puts its id in front of it, header its GUID, or the id where the registry has no GUIDs, into the header __value_schema_id, for sinks with headers"`
-	AutoRegister    bool                `key:"auto_register" doc:"a sink registers its schema; otherwise the subject must have it"`
-	Normalize       bool                `key:"normalize" doc:"the registry brings schemas into a normal form before it compares them"`
-	Cache           int                 `key:"cache" doc:"how many schemas each task keeps"`
+	URL             []string            `key:"url" doc:"Address of the registry, or a list of those of its instances."`
+	Username        string              `key:"username" doc:"User for basic authentication."`
+	Password        string              `key:"password" secret:"true" doc:"Password for basic authentication."`
+	Token           string              `key:"token" secret:"true" doc:"Bearer token."`
+	TLS             tlsconfig.Config    `key:"tls" doc:"How connections are encrypted."`
+	Timeout         connectors.TimeSpan `key:"timeout" doc:"Longest wait for one answer."`
+	Subject         string              `key:"subject" doc:"Subject that a sink's schema is kept under, instead of one by subject_strategy."`
+	SubjectStrategy string              `key:"subject_strategy" enum:"topic|record|topic_record" doc:"What a sink names the subject by: topic (TOPIC-value), record (the schema's full name) or topic_record (TOPIC-NAME)."`
+	References      string              `key:"reference_strategy" enum:"name|qualified" doc:"What a sink names the subjects of schemas that its own refers to: by the name in the reference, or that of an imported .proto file qualified, shop/money.proto as shop.money."`
+	Mark            string              `key:"mark" enum:"value|header" doc:"Where a sink says the schema of a value: value puts its id in front of it, header its GUID, or the id where the registry has no GUIDs, into the header __value_schema_id, for sinks with headers."`
+	AutoRegister    bool                `key:"auto_register" doc:"A sink registers its schema; otherwise the subject must have it."`
+	Normalize       bool                `key:"normalize" doc:"The registry brings schemas into a normal form before it compares them."`
+	Cache           int                 `key:"cache" doc:"How many schemas each task keeps."`
 }
 
 // Default is the block as it is without options.

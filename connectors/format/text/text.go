@@ -15,7 +15,7 @@ import (
 
 // config is the options of both formats.
 type config struct {
-	Field string `key:"field" doc:"name of the field that holds the value"`
+	Field string `key:"field" doc:"Name of the field that holds the value."`
 
 	binary bool
 }
