@@ -74,12 +74,13 @@ func TestRealEngineTypes(t *testing.T) {
 func TestRealEngineTakesRowsThatItCanTake(t *testing.T) {
 	w := newWorld(t)
 	w.run("CREATE TABLE @.rows (i UInt8 DEFAULT 1, d Decimal(9, 2) DEFAULT 1, s String DEFAULT '', f FixedString(2) DEFAULT '', e Enum8('a' = 1) DEFAULT 'a', day Date DEFAULT 0, " +
-		"at DateTime('Europe/Berlin') DEFAULT 0, at9 DateTime64(9) DEFAULT 0, id UUID DEFAULT generateUUIDv4(), ip IPv4 DEFAULT 0, list Array(Int8) DEFAULT [], pair Tuple(x Int8) DEFAULT tuple(0), n Nullable(Int8) DEFAULT 3) ENGINE = MergeTree ORDER BY tuple()" + remembers)
+		"at DateTime('Europe/Berlin') DEFAULT 0, at9 DateTime64(9) DEFAULT 0, id UUID DEFAULT generateUUIDv4(), ip IPv4 DEFAULT 0, list Array(Int8) DEFAULT [], pair Tuple(x Int8) DEFAULT tuple(0), n Nullable(Int8) DEFAULT 3, " +
+		"`sub.k` Array(String) DEFAULT [], `sub.v` Array(Int8) DEFAULT []) ENGINE = MergeTree ORDER BY tuple()" + remembers)
 	r := deferredtest.Start(t, mustSink(t, w.config(nil)), &connectortest.Files{}, 1, nil)
 	bad := []string{
 		`{"i": 256}`, `{"i": -1}`, `{"i": 1.5}`, `{"i": "1"}`, `{"i": null}`, `{"d": 1.234}`, `{"d": 12345678}`, `{"s": 1}`, `{"f": "abc"}`, `{"e": "b"}`, `{"day": "2200-01-01"}`,
 		`{"at": "2026-01-01T00:00:00"}`, `{"at": "1969-01-01T00:00:00Z"}`, `{"at9": "2270-01-01T00:00:00Z"}`, `{"id": "x"}`, `{"ip": "::1"}`, `{"list": [1, null]}`, `{"list": [128]}`,
-		`{"pair": {"x": 1, "y": 2}}`, `{"pair": {}}`, `{"n": 200}`, `{"unknown": 1}`, `[1]`, `{`, "",
+		`{"pair": {"x": 1, "y": 2}}`, `{"pair": {}}`, `{"n": 200}`, `{"sub.k": ["a"], "sub.v": []}`, `{"unknown": 1}`, `[1]`, `{`, "",
 	}
 	good := `{"i": 7, "n": null}`
 	for _, value := range bad {

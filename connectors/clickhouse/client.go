@@ -211,7 +211,7 @@ func (c *client) judge(resp *http.Response, said []byte) error {
 var (
 	credentialCodes = codes(192, 193, 194, 497, 516)
 	settingCodes    = codes(115, 164, 452)
-	lastingCodes    = codes(6, 16, 20, 26, 27, 33, 36, 38, 41, 43, 44, 46, 47, 48, 50, 53, 57, 60, 62, 69, 70, 72, 73, 80, 81, 82, 117, 130, 131, 177, 349, 386, 469)
+	lastingCodes    = codes(6, 16, 20, 26, 27, 33, 36, 38, 41, 43, 44, 46, 47, 48, 50, 53, 57, 60, 62, 69, 70, 72, 73, 80, 81, 82, 117, 130, 131, 177, 190, 349, 386, 469)
 )
 
 // partsCode is about too many parts, which merges mend, and about too many partitions in a

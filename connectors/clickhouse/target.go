@@ -131,7 +131,7 @@ func (t *target) NewRowEncoder() (deferred.RowEncoder, error) {
 	if err != nil {
 		return nil, connectors.Permanent(err)
 	}
-	return &rowEncoder{mapper: m, columns: t.columns, schema: schemaOf(t.columns)}, nil
+	return &rowEncoder{mapper: m, columns: t.columns, schema: schemaOf(t.columns), nested: newNested(t.columns)}, nil
 }
 
 func (t *target) failpoint(name string) { t.env.Failpoint(sinkKind + "." + name) }
