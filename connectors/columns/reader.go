@@ -13,20 +13,30 @@ type Reader struct {
 	batch   connectors.Batch
 	sel     []uint16
 	stride  int
+	strict  bool
 }
 
 // NewReader makes a reader of the columns, in their order. Decimal columns and those
 // inside of others keep their numbers as they are written.
-func NewReader(cols []connectors.Column) (*Reader, error) {
+func NewReader(cols []connectors.Column) (*Reader, error) { return newReader(cols, false) }
+
+// NewStrictReader makes a reader that also tells which rows have fields that are none of
+// the columns.
+func NewStrictReader(cols []connectors.Column) (*Reader, error) { return newReader(cols, true) }
+
+func newReader(cols []connectors.Column, strict bool) (*Reader, error) {
 	fields := make([]format.Field, len(cols))
 	for i, c := range cols {
 		fields[i] = format.Field{Path: []string{c.Name}, Slot: i, Exact: c.Type.Base == connectors.Exact}
+	}
+	if strict {
+		fields = append(fields, format.Field{Slot: len(cols), Others: true})
 	}
 	d, err := format.NewDecoder(connectors.FormatConfig{}, fields, false)
 	if err != nil {
 		return nil, err
 	}
-	return &Reader{decoder: d, stride: len(cols)}, nil
+	return &Reader{decoder: d, stride: len(fields), strict: strict}, nil
 }
 
 // Read reads values, JSON objects or nil for tombstones, at most connectors.MaxBatch of
@@ -52,3 +62,13 @@ func (r *Reader) Read(values [][]byte, fail func(i int, err *format.SyntaxError)
 // Value is the value of a column in row i of the last Read; Absent where the row has no
 // such field.
 func (r *Reader) Value(i, column int) connectors.Value { return r.batch.Row(i)[column] }
+
+// Unknown is the first field of row i of the last Read that is none of the columns. Only a
+// strict reader knows of any.
+func (r *Reader) Unknown(i int) (name string, ok bool) {
+	if !r.strict {
+		return "", false
+	}
+	v := r.batch.Row(i)[r.stride-1]
+	return v.Text(), v.Kind() == connectors.String
+}

@@ -48,7 +48,7 @@ func (p *packer) record(rows *connectors.Rows, i int) {
 	switch {
 	case r.Origin == nil:
 		p.meta = append(p.meta, noOrigin)
-	case p.last != nil && *p.last == *r.Origin:
+	case p.last == r.Origin || p.last != nil && *p.last == *r.Origin:
 		p.meta = append(p.meta, sameOrigin)
 		p.meta = binary.AppendVarint(p.meta, r.Offset-p.offset)
 		p.offset = r.Offset
@@ -148,6 +148,7 @@ type Block struct {
 	originals bool
 	raw       []byte
 	packed    []byte
+	lens      []int
 }
 
 // Record is what row i was made of: where it is from, and, where on_error is
@@ -198,18 +199,19 @@ func (b *Block) unpack() error {
 	b.originals = c.byte() == 1
 	n := c.length()
 	b.Rows, b.records = b.Rows[:0], b.records[:0]
-	var lens []int
+	b.lens = b.lens[:0]
 	total := 0
 	for range n {
-		lens = append(lens, c.length())
-		total += lens[len(lens)-1]
+		l := c.length()
+		b.lens = append(b.lens, l)
+		total += l
 	}
 	if c.bad || total > len(c.rest) {
 		return errDamaged
 	}
 	b.Data, c.rest = c.rest[:total:total], c.rest[total:]
 	at := 0
-	for _, l := range lens {
+	for _, l := range b.lens {
 		b.Rows = append(b.Rows, b.Data[at:at+l:at+l])
 		at += l
 	}

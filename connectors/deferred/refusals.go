@@ -8,11 +8,14 @@ import (
 )
 
 const (
-	// rejectedAtOnce is how many refused rows are handed over at one tick.
+	// rejectedAtOnce is how many refused rows are handed over at one tick, where they are
+	// not large; firstAtOnce is how many, before it is known.
 	rejectedAtOnce = 500
-	// pagesAtOnce bounds how many of those portions are in memory; what is left comes with
-	// the commits that follow.
-	pagesAtOnce = 8
+	firstAtOnce    = 4
+	// pagesAtOnce and rejectedBytes bound how many of those portions are in memory; what is
+	// left comes with the commits that follow.
+	pagesAtOnce   = 8
+	rejectedBytes = 8 << 20
 )
 
 // refusals are the rows that the target has refused at commits, on their way to on_error.
@@ -22,6 +25,7 @@ type refusals struct {
 	doubt bool  // a reply got lost, perhaps with the number of refused rows
 	look  bool  // there may be rows that are not read yet
 	read  int64 // mark of the last row that was read
+	limit int   // how many are read next
 
 	first *connectors.Rejected // where on_error is fail
 	count int
@@ -33,14 +37,16 @@ type refusals struct {
 type page struct {
 	rows []connectors.Rejected
 	last int64
+	size int64
 }
 
 // askRefused reads what commits have refused, where there may be any.
 func (s *Sink) askRefused(ctx context.Context) error {
 	r := &s.refusals
-	for r.look && s.pages() < pagesAtOnce {
+	for r.look && s.takesRefused() {
 		s.env.Failpoint(s.kind + ".rejected.before")
-		rows, last, err := s.target.Rejected(ctx, r.read, rejectedAtOnce)
+		r.limit = max(r.limit, firstAtOnce)
+		rows, last, err := s.target.Rejected(ctx, r.read, r.limit)
 		s.env.Failpoint(s.kind + ".rejected.after")
 		fails := s.env.OnError == connectors.RowFail
 		if fails && r.first == nil && len(rows) > 0 { // noted even if the reply that settles them got lost
@@ -54,9 +60,11 @@ func (s *Sink) askRefused(ctx context.Context) error {
 		default:
 			r.read = last
 			r.count += len(rows)
+			p := page{rows, last, sizeOf(rows)}
+			r.adapt(&p)
 			if !fails {
 				s.mu.Lock()
-				r.pages = append(r.pages, page{rows, last})
+				r.pages = append(r.pages, p)
 				s.mu.Unlock()
 			}
 		}
@@ -67,10 +75,37 @@ func (s *Sink) askRefused(ctx context.Context) error {
 	return nil
 }
 
-func (s *Sink) pages() int {
+// adapt chooses how many rows are read after a page.
+func (r *refusals) adapt(p *page) {
+	const wanted = rejectedBytes / pagesAtOnce
+	switch {
+	case p.size > wanted:
+		r.limit = max(firstAtOnce, r.limit/4)
+	case len(p.rows) == r.limit && p.size < wanted/2:
+		r.limit = min(2*r.limit, rejectedAtOnce)
+	}
+}
+
+func sizeOf(rows []connectors.Rejected) (n int64) {
+	for i := range rows {
+		rec := &rows[i].Record
+		n += int64(len(rec.Key) + len(rec.Value))
+		for _, h := range rec.Headers {
+			n += int64(len(h.Key) + len(h.Value))
+		}
+	}
+	return n
+}
+
+// takesRefused reports whether memory is left for refused rows.
+func (s *Sink) takesRefused() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return len(s.refusals.pages)
+	var held int64
+	for i := range s.refusals.pages {
+		held += s.refusals.pages[i].size
+	}
+	return len(s.refusals.pages) < pagesAtOnce && held < rejectedBytes
 }
 
 // nextRefused takes the rows that are handed over next; none where there are none.

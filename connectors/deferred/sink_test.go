@@ -433,6 +433,33 @@ func TestManyRefusedRowsComeInPortions(t *testing.T) {
 	}
 }
 
+func TestLargeRefusedRowsAreNotAllInMemory(t *testing.T) {
+	const n, size = 60, 1 << 20
+	target := &table{refuses: "x"}
+	r := start(t, target.sink(), &connectortest.Files{}, 1, nil)
+	large := strings.Repeat("x", size)
+	for range n {
+		r.must(r.write(0, large))
+	}
+	total := 0
+	for range n {
+		r.commit(r.prepare(), false)
+		var held int64
+		for _, p := range r.sink.refusals.pages {
+			held += p.size
+		}
+		if held > 2*rejectedBytes {
+			t.Fatalf("%d bytes of refused rows are in memory", held)
+		}
+		for rows := r.tick(); rows != nil; rows = r.tick() {
+			total += len(rows)
+		}
+	}
+	if total != n {
+		t.Errorf("%d rows are handed over, want %d", total, n)
+	}
+}
+
 func TestRefusedRowsThatARestoredCheckpointSettlesAreNotHandedOver(t *testing.T) {
 	target, files := &table{refuses: "x"}, &connectortest.Files{}
 	r := start(t, target.sink(), files, 1, nil)

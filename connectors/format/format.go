@@ -29,6 +29,9 @@ type Field struct {
 	Slot int
 	// Exact asks for numbers as decimals, with their text as it is written.
 	Exact bool
+	// Others asks, in place of the value, which of its members no other Field reads or looks
+	// into: for the name of the first one, as text. Where there is none it is absent.
+	Others bool
 }
 
 // Decoder reads fields out of record values. An instance serves one subtask: it

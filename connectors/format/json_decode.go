@@ -15,6 +15,8 @@ type node struct {
 	kids  []*node
 	keys  keyTable // its ids are indexes into kids
 	below []int    // slots of everything under it
+	// others want the name of the first member that is none of kids.
+	others []int
 }
 
 type jsonDecoder struct {
@@ -82,6 +84,10 @@ func newJSONDecoder(c *jsonConfig, fields []Field, spans bool) (*jsonDecoder, er
 
 // want adds a wanted value to the tree.
 func (n *node) want(f Field) {
+	if len(f.Path) == 0 && f.Others {
+		n.below, n.others = append(n.below, f.Slot), append(n.others, f.Slot)
+		return
+	}
 	if len(f.Path) == 0 {
 		n.slots = append(n.slots, f.Slot)
 		n.exact = n.exact || f.Exact
@@ -207,6 +213,9 @@ func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, d
 			return i
 		}
 		value := i
+		if id < 0 && n.others != nil {
+			d.other(b, key, n, row)
+		}
 		if id >= 0 {
 			i = d.field(b, i, n.kids[id], row, depth)
 		} else if uint(i) < uint(len(b)) && b[i] == '"' && !d.full {
@@ -235,6 +244,16 @@ func (d *jsonDecoder) object(b []byte, i int, n *node, row []connectors.Value, d
 		}
 		i = space(b, i+1)
 	}
+}
+
+// other notes the name at i, which stands for none of n's kids, unless another one was
+// noted before.
+func (d *jsonDecoder) other(b []byte, i int, n *node, row []connectors.Value) {
+	if row[n.others[0]].Kind() != connectors.Absent {
+		return
+	}
+	end, escapes := d.checkString(b, i+1) // finds no fault: the name was read before
+	fill(row, n.others, text(b[i+1:end], escapes, d.arena))
 }
 
 // field reads the value at i of a field that is wanted or looked into. It forgets

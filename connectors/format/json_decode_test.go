@@ -58,6 +58,43 @@ func TestDecodeFindsTheEmptyName(t *testing.T) {
 	}
 }
 
+func TestDecodeNamesAMemberThatNobodyReads(t *testing.T) {
+	many := "{"
+	for i := range 2 * maxKeys {
+		many += fmt.Sprintf(`"n%d":{"%s":1},`, i, strings.Repeat("n", i))
+	}
+	fields := []Field{{Path: []string{"a"}, Slot: 0}, {Path: []string{"b", "c"}, Slot: 1}, {Slot: 2, Others: true}, {Path: []string{"b"}, Slot: 3, Others: true}}
+	for _, c := range []struct{ value, others, below string }{
+		{`{"a":1,"b":{"c":2}}`, "absent", "absent"},
+		{`{}`, "absent", "absent"},
+		{`{"x":1}`, `string "x"`, "absent"},
+		{`{"a":1,"x":{"a":1},"y":2}`, `string "x"`, "absent"},
+		{`{"x":1,"x":2,"a":3}`, `string "x"`, "absent"},
+		{`{"a":1,"a":2,"\u0061":{"x":1}}`, "absent", "absent"},
+		{`{"\u00e4\"":1}`, `string "ä\""`, "absent"},
+		{`{"":1,"x":1}`, `string ""`, "absent"},
+		{` { "x y" : "z" , "a" : 1 }`, `string "x y"`, "absent"},
+		{`{"b":{"c":1,"x":2}}`, "absent", `string "x"`},
+		{`{"b":{"x":2},"b":{"c":1}}`, "absent", "absent"},
+		{`[{"x":1}]`, "absent", "absent"},
+		{`"x"`, "absent", "absent"},
+		{many + `"a":1}`, `string "n0"`, "absent"},
+		{many[:len(many)-1] + `}`, `string "n0"`, "absent"},
+	} {
+		d, err := NewDecoder(jsonFormat, fields, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, sel := batchOf(4, c.value, c.value) // the second time its names are known
+		d.Decode(b, sel, func(_ uint16, err *SyntaxError) { t.Error(err) })
+		for i := range 2 {
+			if got, below := render(b.Row(i)[2:3]), render(b.Row(i)[3:]); got != c.others || below != c.below {
+				t.Errorf("%.60s: %s and %s, want %s and %s", c.value, got, below, c.others, c.below)
+			}
+		}
+	}
+}
+
 func TestDecodeFindsFieldsWithDotsInTheirNames(t *testing.T) {
 	d, err := NewDecoder(jsonFormat, []Field{{Path: []string{"a.b"}, Slot: 0}, {Path: []string{"a", "b"}, Slot: 1}}, false)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 
@@ -52,7 +53,7 @@ func (r *copyReader) fill() {
 		r.err = err
 		return
 	}
-	r.buf = r.buf[:0]
+	r.buf = slices.Grow(r.buf[:0], len(b.Data))
 	for i := range b.Rows {
 		k, err := takeApart(b.Rows[i])
 		if err != nil {

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,32 @@ func TestRowsAsLinesOfCopy(t *testing.T) {
 				continue
 			}
 			t.Errorf("%s of %s: %s, want %s", tt.typ.name, value, got, want)
+		}
+	}
+}
+
+// Text is looked at in words: what is special has to be found at each place of one, beside
+// each other byte.
+func TestSpecialCharactersAtAnyPlaceOfAText(t *testing.T) {
+	e := encoder(t, table.Insert, nil, columnType{name: "text", mod: -1})
+	escaped := map[byte]string{'\\': `\\`, '\t': `\t`, '\n': `\n`, '\r': `\r`, ' ': " ", 1: "\x01", 0x1f: "\x1f", '~': "~", '[': "[", ']': "]", 0x7f: "\x7f"}
+	for _, length := range []int{1, 7, 8, 9, 17} {
+		for at := range length {
+			for c, want := range escaped {
+				before, behind := strings.Repeat("!", at), strings.Repeat("~", length-at-1)
+				value, err := json.Marshal(before + string(rune(c)) + behind)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got := encode(t, e, `{"a": `+string(value)+`}`)[0]; got != "w "+before+want+behind {
+					t.Errorf("%s: %q", value, got)
+				}
+			}
+			for _, bad := range []string{`\u0000`, "\xff"} {
+				if got := encode(t, e, `{"a": "`+strings.Repeat("!", at)+bad+strings.Repeat("~", length-at-1)+`"}`)[0]; !strings.HasPrefix(got, "refused") {
+					t.Errorf("%q at %d of %d: %q", bad, at, length, got)
+				}
+			}
 		}
 	}
 }

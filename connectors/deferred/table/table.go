@@ -57,7 +57,6 @@ type Mapper struct {
 	defaults []int // columns that the table has a value for
 	keys     []int
 	reader   *columns.Reader
-	known    map[string]bool
 	opAt     int // of the field op, among what the reader reads; -1 where nobody asks
 	keyed    *columns.Reader
 
@@ -74,11 +73,10 @@ const maxDefaults = 64
 
 // NewMapper makes a mapper to columns, whose names are those of Values where there are any.
 func NewMapper(cols []Column, o Options) (*Mapper, error) {
-	m := &Mapper{opts: o, cols: cols, opAt: -1, known: map[string]bool{}, bad: map[int]string{}}
+	m := &Mapper{opts: o, cols: cols, opAt: -1, bad: map[int]string{}}
 	fields := make([]connectors.Column, 0, len(cols)+1)
 	for i, c := range cols {
 		fields = append(fields, c.Column)
-		m.known[c.Name] = true
 		if c.Default && o.Values == nil {
 			m.defaults = append(m.defaults, i)
 		}
@@ -96,7 +94,6 @@ func NewMapper(cols []Column, o Options) (*Mapper, error) {
 			m.opAt = len(fields)
 			fields = append(fields, connectors.Column{Name: o.Op})
 		}
-		m.known[o.Op] = true
 	}
 	var keyFields []connectors.Column
 	for _, k := range o.Key {
@@ -106,8 +103,12 @@ func NewMapper(cols []Column, o Options) (*Mapper, error) {
 		}
 		m.keys, keyFields = append(m.keys, at), append(keyFields, cols[at].Column)
 	}
+	read := columns.NewReader
+	if o.RefuseUnknown {
+		read = columns.NewStrictReader
+	}
 	var err error
-	if m.reader, err = columns.NewReader(fields); err != nil {
+	if m.reader, err = read(fields); err != nil {
 		return nil, err
 	}
 	if len(keyFields) > 0 {
@@ -163,32 +164,9 @@ func (m *Mapper) object(i int, value []byte) error {
 	if first != '{' {
 		return &deferred.Refused{Kind: "decode", Reason: "the row is no JSON object"}
 	}
-	if !m.opts.RefuseUnknown {
+	unknown, ok := m.reader.Unknown(i)
+	if !ok {
 		return nil
-	}
-	present := 0
-	for c := range m.cols {
-		if m.reader.Value(i, c).Kind() != connectors.Absent {
-			present++
-		}
-	}
-	if m.opAt == len(m.cols) && m.reader.Value(i, m.opAt).Kind() != connectors.Absent {
-		present++
-	}
-	if present == format.Len(value) {
-		return nil
-	}
-	unknown := ""
-	mark := m.arena.Mark()
-	format.Entries(value, &m.arena, func(key string, _ connectors.Value) bool {
-		if !m.known[key] {
-			unknown = strings.Clone(key)
-		}
-		return unknown == ""
-	})
-	m.arena.Rewind(mark)
-	if unknown == "" {
-		return nil // a name is there twice
 	}
 	return &deferred.Refused{Kind: "unknown_field", Reason: fmt.Sprintf("the table has no column for the field %s: add it to the table, drop it from the rows, or set unknown_fields: ignore", unknown)}
 }

@@ -73,6 +73,12 @@ func TestOperationsAndKeys(t *testing.T) {
 		{"a change", Options{Mode: Changelog, Key: []string{"id"}, Op: "op"}, row{value: `{"id": "a", "op": "Delete"}`}, "d a"},
 		{"a change of no kind", Options{Mode: Changelog, Key: []string{"id"}, Op: "op"}, row{value: `{"id": "a", "op": 1}`}, "op"},
 		{"a field that has no column", Options{Mode: Insert, RefuseUnknown: true}, row{value: `{"id": "a", "x": 1}`}, "unknown_field"},
+		{"a field without a name", Options{Mode: Insert, RefuseUnknown: true}, row{value: `{"id": "a", "": 1}`}, "unknown_field"},
+		{"a field that has no column, twice", Options{Mode: Insert, RefuseUnknown: true}, row{value: `{"x": 1, "id": "a", "x": 1}`}, "unknown_field"},
+		{"as many fields as columns, one that has none", Options{Mode: Insert, RefuseUnknown: true}, row{value: `{"id": "a", "id": "b", "x": 1}`}, "unknown_field"},
+		{"fields below one that has a column", Options{Mode: Insert, RefuseUnknown: true}, row{value: `{"id": "a", "n": {"x": 1}}`}, "w a"},
+		{"names with escapes", Options{Mode: Insert, RefuseUnknown: true}, row{value: `{"\u0069d": "a"}`}, "w a"},
+		{"a field that has no column, ignored", Options{Mode: Insert}, row{value: `{"id": "a", "x": 1}`}, "w a"},
 		{"a name that is there twice", Options{Mode: Insert, RefuseUnknown: true}, row{value: `{"id": "a", "id": "b"}`}, "w b"},
 		{"the field of the operation is known", Options{Mode: Changelog, Key: []string{"id"}, Op: "op", RefuseUnknown: true}, row{value: `{"id": "a", "op": "c"}`}, "w a"},
 		{"beside a name that is there twice", Options{Mode: Changelog, Key: []string{"id"}, Op: "op", RefuseUnknown: true}, row{value: `{"id": "a", "id": "b", "op": "d"}`}, "d b"},
@@ -139,9 +145,12 @@ func TestTheFieldWithoutAColumnIsNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Begin(rowsOf(row{value: `{"op": "c", "id": "a", "typo": 1}`}))
+	m.Begin(rowsOf(row{value: `{"op": "c", "id": "a", "t\u0079po": 1}`}, row{value: `{"op": "c", "id": "a"}`}))
 	if _, err := m.Op(0); err == nil || !strings.Contains(err.Error(), "the field typo") {
 		t.Errorf("error %v", err)
+	}
+	if _, err := m.Op(1); err != nil {
+		t.Errorf("the row behind it: %v", err)
 	}
 }
 
