@@ -65,17 +65,13 @@ func (t *target) diagnoseServer(ctx context.Context, d *connectors.Diagnosis) er
 
 // diagnoseRights looks among the user's grants for what a commit does.
 func (t *target) diagnoseRights(ctx context.Context, d *connectors.Diagnosis) error {
-	wanted := map[string][]string{t.table: {"INSERT"}, t.commits: {"SELECT", "INSERT", "UPDATE"}, t.rejected: {"SELECT", "INSERT", "UPDATE"}}
-	if t.config.Mode != table.Insert {
-		wanted[t.table] = []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
-	}
 	granted, err := t.grants(ctx)
 	if err != nil {
 		return err
 	}
 	lacks := table.Lacks{}
 	var absent []string
-	for name, rights := range wanted {
+	for name, rights := range table.Rights(t.config.Mode, t.env.OnError, t.table, t.commits, t.rejected) {
 		there, err := t.exists(ctx, name)
 		if err != nil {
 			return err

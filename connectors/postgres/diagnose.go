@@ -75,17 +75,9 @@ func (t *target) diagnoseServer(ctx context.Context, tx pgx.Tx, d *connectors.Di
 
 // diagnoseRights asks for what a commit does: rows into the table, and the marks.
 func (t *target) diagnoseRights(ctx context.Context, tx pgx.Tx, d *connectors.Diagnosis) error {
-	wanted := map[string][]string{
-		t.table:          {"INSERT"},
-		t.state.commits:  {"SELECT", "INSERT", "UPDATE"},
-		t.state.rejected: {"SELECT", "INSERT", "UPDATE"},
-	}
-	if t.config.Mode != table.Insert {
-		wanted[t.table] = []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
-	}
 	lacks := table.Lacks{}
 	var absent []string
-	for name, rights := range wanted {
+	for name, rights := range table.Rights(t.config.Mode, t.env.OnError, t.table, t.state.commits, t.state.rejected) {
 		var there bool
 		if err := tx.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", name).Scan(&there); err != nil {
 			return err

@@ -4,7 +4,22 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/sluice-etl/sluice/connectors"
 )
+
+// Rights are those that a commit needs in a mode, by table: that of the rows, of the marks
+// and of the refused rows, which are only marked where they end the run, else deleted.
+func Rights(mode string, onError connectors.RowAction, rows, commits, rejected string) map[string][]string {
+	out := map[string][]string{rows: {"INSERT"}, commits: {"SELECT", "INSERT", "UPDATE"}, rejected: {"SELECT", "INSERT", "DELETE"}}
+	if mode != Insert {
+		out[rows] = []string{"SELECT", "INSERT", "UPDATE", "DELETE"}
+	}
+	if onError == connectors.RowFail {
+		out[rejected][2] = "UPDATE"
+	}
+	return out
+}
 
 // Lacks are the rights that a user lacks, by table, whose name is quoted.
 type Lacks map[string][]string
