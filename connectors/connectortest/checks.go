@@ -171,8 +171,7 @@ func cancelledPrepare(ctx context.Context, w *world) error {
 	if err := p.feed(ctx, 30, whole); err != nil {
 		return err
 	}
-	w.number++
-	id := connectors.CheckpointID{Generation: p.id, Number: w.number}
+	id := connectors.CheckpointID{Generation: p.id, Number: w.number.Add(1)}
 	for _, wr := range p.writers {
 		prepare, err := wr.Barrier(ctx, connectors.Barrier{ID: id})
 		if err != nil {

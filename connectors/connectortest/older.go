@@ -51,7 +51,8 @@ func older(ctx context.Context, w *world, after int, savepoint bool) error {
 		from.Committables = nil
 		w.disown(from)
 	}
-	w.number, w.repeated = from.ID.Number, &from.Next
+	w.number.Store(from.ID.Number)
+	w.repeated = &from.Next
 	if p, err = w.start(ctx, from, 2); err != nil {
 		return fmt.Errorf("restore what others came after: %w", err)
 	}

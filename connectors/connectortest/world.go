@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -23,7 +24,7 @@ type world struct {
 	target     Sink
 	files      Files
 	generation uint64
-	number     uint64
+	number     atomic.Uint64 // of the last checkpoint; what a killed process still runs may take one too
 	retained   []*snapshot
 	// foreign are the files of a savepoint that is restored: only read by the new job.
 	foreign map[string]bool
@@ -231,8 +232,7 @@ func poison(rows *connectors.Rows) {
 
 // prepare runs a checkpoint up to the point where all is acknowledged.
 func (p *process) prepare(ctx context.Context, roll bool) (*snapshot, error) {
-	p.world.number++
-	s := &snapshot{ID: connectors.CheckpointID{Generation: p.id, Number: p.world.number}, Next: p.next}
+	s := &snapshot{ID: connectors.CheckpointID{Generation: p.id, Number: p.world.number.Add(1)}, Next: p.next}
 	prepares := make([]connectors.Prepare, len(p.writers))
 	for i, w := range p.writers {
 		var err error
