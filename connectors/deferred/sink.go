@@ -142,30 +142,38 @@ func (s *Sink) collect(id connectors.CheckpointID, pieces []piece) ([]connectors
 			delete(s.attempts, n)
 		}
 	}
+	out, err := s.committables(a.pieces)
+	if err != nil {
+		return nil, err
+	}
+	if len(out) == 0 || out[len(out)-1].Checkpoint != id {
+		out = append(out, connectors.Committable{Committer: s.committerID(), Checkpoint: id, Empty: true})
+	}
+	return out, nil
+}
+
+// committables are those of the checkpoints that are not proven, in their order.
+func (s *Sink) committables(pieces []piece) (out []connectors.Committable, err error) {
 	// Subtasks come in any order. A target that goes on with a commit of another process
 	// counts on the order of live.
-	slices.SortFunc(a.pieces, func(x, y piece) int {
+	slices.SortFunc(pieces, func(x, y piece) int {
 		return cmp.Or(cmp.Compare(x.of.Number, y.of.Number), cmp.Compare(x.subtask, y.subtask))
 	})
-	var out []connectors.Committable
-	for len(a.pieces) > 0 {
-		of := a.pieces[0].of
+	for len(pieces) > 0 {
+		of := pieces[0].of
 		n := 0
-		for n < len(a.pieces) && a.pieces[n].of == of {
+		for n < len(pieces) && pieces[n].of == of {
 			n++
 		}
 		// Where it was proven meanwhile, some subtasks have left it out.
 		if of.Number > s.proven {
-			c, err := s.committable(of, a.pieces[:n])
+			c, err := s.committable(of, pieces[:n])
 			if err != nil {
 				return nil, err
 			}
 			out = append(out, c)
 		}
-		a.pieces = a.pieces[n:]
-	}
-	if len(out) == 0 || out[len(out)-1].Checkpoint != id {
-		out = append(out, connectors.Committable{Committer: s.committerID(), Checkpoint: id, Empty: true})
+		pieces = pieces[n:]
 	}
 	return out, nil
 }

@@ -57,33 +57,39 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	}
 	var refused []connectors.RowError
 	for i := range rows.Sel {
-		p := &w.packer
-		at := len(p.rows)
-		grown, err := w.encoder.Append(p.rows, i)
+		err := w.add(rows, i)
 		var r *Refused
 		switch {
 		case err == nil:
 		case errors.As(err, &r):
 			refused = append(refused, connectors.RowError{Row: i, Kind: r.Kind, Reason: r.Reason})
-			continue
 		default:
 			return w.fail(err)
-		}
-		p.rows = grown
-		if len(grown) == at {
-			continue
-		}
-		p.lens = append(p.lens, len(grown)-at)
-		p.record(rows, i)
-		w.spool.rows++
-		if p.size() >= blockSize {
-			if err := w.seal(); err != nil {
-				return w.fail(err)
-			}
 		}
 	}
 	if refused != nil {
 		return &connectors.RowsError{Rows: refused}
+	}
+	return nil
+}
+
+// add keeps a row unless the encoder leaves it out or refuses it.
+func (w *writer) add(rows *connectors.Rows, i int) error {
+	p := &w.packer
+	at := len(p.rows)
+	grown, err := w.encoder.Append(p.rows, i)
+	if err != nil {
+		return err
+	}
+	p.rows = grown
+	if len(grown) == at {
+		return nil
+	}
+	p.lens = append(p.lens, len(grown)-at)
+	p.record(rows, i)
+	w.spool.rows++
+	if p.size() >= blockSize {
+		return w.seal()
 	}
 	return nil
 }

@@ -2,8 +2,6 @@ package deferredtest
 
 import (
 	"context"
-	"errors"
-	"io"
 	"net"
 	"sync"
 	"testing"
@@ -103,53 +101,68 @@ func (p *Proxy) serve(ctx context.Context, client net.Conn) {
 		_ = server.Close()
 	})
 	defer stop()
-	var mu sync.Mutex // held while an answer may be given
-	silent := false
+	l := &link{proxy: p, client: client, server: server}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		buf := make([]byte, 64<<10)
-		for {
-			n, err := server.Read(buf)
-			mu.Lock()
-			if silent || err != nil {
-				mu.Unlock()
-				_ = client.Close() // the request is executed, and nobody hears of it
-				return
-			}
-			if !p.broken() {
-				_, err = client.Write(buf[:n])
-			}
-			mu.Unlock()
-			if err != nil {
-				return
-			}
-		}
+		l.answers()
 	}()
+	l.requests(ctx)
+	_ = server.Close()
+	<-done
+}
+
+// link is a connection of a client and the one that the proxy has for it.
+type link struct {
+	proxy          *Proxy
+	client, server net.Conn
+
+	mu     sync.Mutex // held while an answer may be given
+	silent bool
+}
+
+// answers brings back what the server says.
+func (l *link) answers() {
 	buf := make([]byte, 64<<10)
 	for {
-		n, err := client.Read(buf)
-		if p.broken() {
+		n, err := l.server.Read(buf)
+		l.mu.Lock()
+		if l.silent || err != nil {
+			l.mu.Unlock()
+			_ = l.client.Close() // the request is executed, and nobody hears of it
+			return
+		}
+		if !l.proxy.broken() {
+			_, err = l.client.Write(buf[:n])
+		}
+		l.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// requests brings over what the client says.
+func (l *link) requests(ctx context.Context) {
+	buf := make([]byte, 64<<10)
+	for {
+		n, err := l.client.Read(buf)
+		if l.proxy.broken() {
 			if err == nil {
 				continue
 			}
 			<-ctx.Done() // the server does not hear that the client has gone
 		}
 		if err != nil {
-			if errors.Is(err, io.EOF) {
-				_ = server.Close()
-			}
-			break
+			return
 		}
-		if p.matches(buf[:n]) {
-			mu.Lock()
-			silent = true
-			mu.Unlock()
+		if l.proxy.matches(buf[:n]) {
+			l.mu.Lock()
+			l.silent = true
+			l.mu.Unlock()
 		}
-		if _, err := server.Write(buf[:n]); err != nil {
-			break
+		if _, err := l.server.Write(buf[:n]); err != nil {
+			return
 		}
 	}
-	_ = server.Close()
-	<-done
 }
