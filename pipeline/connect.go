@@ -54,7 +54,7 @@ func (a *attempt) openSinks(ctx context.Context, readOnly bool) error {
 		run := a.sinks[s.spec.Name]
 		env := a.sinkEnv(s, readOnly)
 		if err := run.sink.Open(ctx, env); err != nil {
-			return fmt.Errorf("sink %s: open: %w", s.spec.Name, err)
+			return fmt.Errorf("sink %s: open: %w", s.spec.Name, advised(run.sink, err))
 		}
 		if two, ok := run.sink.(connectors.TwoPhaseSink); ok {
 			c := two.Committer()
@@ -62,6 +62,22 @@ func (a *attempt) openSinks(ctx context.Context, readOnly bool) error {
 		}
 	}
 	return nil
+}
+
+// advised puts what a sink or step that could not be opened says to do behind the error.
+func advised(of any, err error) error {
+	a, ok := of.(connectors.OpenAdviser)
+	if !ok {
+		return err
+	}
+	key, help := a.OpenAdvice(err)
+	if help == "" || strings.Contains(err.Error(), help) {
+		return err
+	}
+	if key != "" {
+		help = key + ": " + help
+	}
+	return fmt.Errorf("%w (%s)", err, help)
 }
 
 // sinkEnv is what a sink is opened with.

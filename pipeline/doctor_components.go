@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
@@ -96,7 +97,7 @@ func (d *doctor) sink(run *sinkRun) func(context.Context, *connectors.Diagnosis)
 			failOpen(dg, "open", run.sink, err)
 			return
 		}
-		dg.OK("open", "it opens, and takes rows of this pipeline; result "+string(d.attempt.plan.Guarantee(run.node.guarantee)))
+		dg.OK("open", "it opens, and takes rows of this pipeline; result "+strings.ReplaceAll(string(d.attempt.plan.Guarantee(run.node.guarantee)), "_", " "))
 		if more, ok := run.sink.(connectors.Diagnoser); ok {
 			more.Diagnose(ctx, dg)
 		}

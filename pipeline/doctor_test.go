@@ -140,7 +140,7 @@ func TestDoctorTellsOfEachComponentWithItsPlaceInTheFile(t *testing.T) {
 	}
 	all := examined(t, admitted, pipeline.DoctorOptions{})
 	wantFound(t, all["sink sink"],
-		pipeline.Found{Check: "open", Level: connectors.LevelOK, Detail: "it opens, and takes rows of this pipeline; result exactly_once"},
+		pipeline.Found{Check: "open", Level: connectors.LevelOK, Detail: "it opens, and takes rows of this pipeline; result exactly once"},
 		pipeline.Found{Check: "version", Level: connectors.LevelOK, Detail: "1.0"},
 		pipeline.Found{Check: "clock", Level: connectors.LevelWarning, Detail: "it is late", Advice: "wind it", Key: "sink.patient.deep.key", File: "p.yaml", Line: 7},
 		pipeline.Found{Check: "last commit", Level: connectors.LevelOK, Detail: "none yet"})

@@ -23,7 +23,7 @@ func (a *attempt) openers() []transform.Opener {
 func (a *attempt) openSteps(ctx context.Context) error {
 	for _, o := range a.openers() {
 		if err := o.Open(ctx, a.log); err != nil {
-			return err
+			return advised(o, err)
 		}
 	}
 	return nil
