@@ -110,7 +110,7 @@ func (l *loader) pickKind(b block, others []*entry, common []string, w kindWords
 		l.report(Diagnostic{
 			Severity: Error, Code: CodeOneKind, Pos: e.name.file.at(e.name.span.start), End: e.name.file.at(e.name.span.end),
 			Msg:   fmt.Sprintf("%s has two %ss, %s and %s", b.what, w.noun, known[0].key, e.key),
-			Help:  "make two of it",
+			Help:  "remove one, or give it a block of its own",
 			Notes: []Note{{known[0].name.file.at(known[0].name.span.start), "the first one is here"}},
 		})
 	}

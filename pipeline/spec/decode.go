@@ -3,7 +3,9 @@ package spec
 import (
 	"fmt"
 	"math"
+	"net/url"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -198,12 +200,34 @@ func (l *loader) secret(n *node, what string) {
 		return
 	}
 	if len(n.pieces) == 0 {
+		if bareAddress(n.text) {
+			return
+		}
 		l.warn(n, CodePlainSecret, what+" is a secret, and stands in the file as it is", "take it from outside: ${NAME} or ${file:PATH}")
 		n.file.masks = append(n.file.masks, n.span)
 	}
 	n.secret = true
 	l.p.secrets = append(l.p.secrets, n.text)
 }
+
+// bareAddress reports whether a text is an address that lets nobody in: without a
+// password, and without parameters that could hold one.
+func bareAddress(text string) bool {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme == "" || u.Host == "" {
+		return false
+	}
+	for name := range u.Query() {
+		if secretName.MatchString(name) {
+			return false
+		}
+	}
+	_, has := u.User.Password()
+	return !has
+}
+
+// secretName is what names of parameters that hold secrets have in them.
+var secretName = regexp.MustCompile(`(?i)pass|pwd|secret|token|key|auth|cred|sig`)
 
 // decode puts a node into a Go value of any type that configurations have.
 func (l *loader) decode(n *node, v reflect.Value, what string) bool {
