@@ -2,6 +2,7 @@ package expr
 
 import (
 	"errors"
+	"regexp"
 	"strings"
 
 	"github.com/expr-lang/expr/file"
@@ -19,12 +20,34 @@ func (c *compiler) syntax(err error) *Error {
 		if c.agg != nil && out.Msg == "unexpected `#`" {
 			out.Help = "`#` stands for an element of a list; here count, sum and the like are the aggregate functions, and those of lists are written `::count(…)`"
 		}
-		if before := strings.TrimRight(c.text[:out.Offset], " "); out.Msg == "unexpected `*`" && strings.HasSuffix(before, "(") {
-			out.Help = "count() counts all records"
+		if help := helpBehind(c.text[:out.Offset], out.Msg); help != "" {
+			out.Help = help
 		}
 	}
 	return out
 }
+
+// helpBehind is the help for a fault that what stands before it explains.
+func helpBehind(before, msg string) string {
+	before = strings.TrimRight(before, " ")
+	switch {
+	case msg == "unexpected `*`" && strings.HasSuffix(before, "("):
+		return "count() counts all records"
+	case msg == "unexpected `>`" && strings.HasSuffix(before, "<"):
+		return elsewhere["<>"]
+	case msg == "unexpected `,`" && ifCall.MatchString(before):
+		return elsewhere["case"]
+	case msg == "unexpected `,`" && inList.MatchString(before):
+		return "a list stands in brackets, as in `x in [1, 2]`"
+	}
+	return ""
+}
+
+// The beginnings of what other languages write as if(condition, a, b) and x in (1, 2).
+var (
+	ifCall = regexp.MustCompile(`(?i)\bif *\([^()]*$`)
+	inList = regexp.MustCompile(`(?i)\bin *\([^()]*$`)
+)
 
 // elsewhere is what other languages write, with what it is here.
 var elsewhere = map[string]string{
@@ -33,6 +56,7 @@ var elsewhere = map[string]string{
 	"IS": "null is tested by `x == null` or is_null(x)", "IN": "it is written `in`", "like": "patterns are tested by `x matches \"regex\"`",
 	"LIKE": "patterns are tested by `x matches \"regex\"`", "between": "a range is tested by `1 <= x <= 9`", "BETWEEN": "a range is tested by `1 <= x <= 9`",
 	"case": "choices are `condition ? a : b`", "CASE": "choices are `condition ? a : b`",
+	"when": "choices are `condition ? a : b`", "WHEN": "choices are `condition ? a : b`", "~": "patterns are tested by `x matches \"regex\"`",
 	"desc": descending, "DESC": descending, "asc": ascending, "ASC": ascending,
 }
 
