@@ -92,6 +92,9 @@ func (f *FS) examineUploads(ctx context.Context) storage.Remark {
 	if err != nil {
 		return storage.Remark{Check: "uploads", Err: err}
 	}
+	if len(open) == 0 {
+		return storage.Remark{Check: "uploads", Detail: "none waits for its checkpoint"}
+	}
 	return storage.Remark{Check: "uploads", Detail: fmt.Sprintf("%d are not completed: files that wait for their checkpoint, or what was left behind, which the next start takes away", len(open))}
 }
 
