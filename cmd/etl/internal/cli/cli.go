@@ -108,8 +108,11 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.logLevel, "log-level", "", "debug, info, warn or error")
 	f.StringVar(&a.logFormat, "log-format", "", "text or json")
 	f.BoolVar(&a.json, "json", false, "print results as JSON")
-	c.SetHelpCommand(&cobra.Command{Hidden: true, Use: "no-help"})
 	c.AddCommand(a.runCommand(), a.validateCommand(), a.planCommand(), a.doctorCommand(), a.demoCommand(), a.checkpointCommand(), a.savepointCommand(), a.stopCommand(), a.cancelCommand(), a.stateCommand(), a.txnCommand(), a.dlqCommand(), a.listCommand(), a.explainCommand(), a.versionCommand())
+	c.InitDefaultHelpCmd()
+	if help, _, err := c.Find([]string{"help"}); err == nil {
+		help.Short = "Shows the help of a command"
+	}
 	return c
 }
 

@@ -180,7 +180,7 @@ func keyText(key []string) string {
 }
 
 var guaranteeText = map[connectors.Guarantee]string{
-	connectors.ExactlyOnce: "exactly once", connectors.EffectivelyOnce: "once: a repeated one replaces the first, or is dropped", connectors.AtLeastOnce: "at least once",
+	connectors.ExactlyOnce: "exactly once", connectors.EffectivelyOnce: "effectively once: a repeated one replaces the first, or is dropped", connectors.AtLeastOnce: "at least once",
 }
 
 func backendText(backend string) string {
