@@ -20,7 +20,7 @@ import (
 // The batches of the sinks, by default.
 const (
 	documentsAtOnce = 1000
-	mongoAtOnce     = 50 // of the workload: the server for tests stands still at more than a hundred replacements in a request
+	mongoAtOnce     = 50 // of the workload
 	commandsAtOnce  = 500
 	requestRecords  = 100 // of the workload
 )
