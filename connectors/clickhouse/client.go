@@ -211,8 +211,11 @@ func (c *client) judge(resp *http.Response, said []byte) error {
 var (
 	credentialCodes = codes(192, 193, 194, 497, 516)
 	settingCodes    = codes(115, 164, 452)
-	lastingCodes    = codes(6, 16, 20, 26, 27, 33, 36, 38, 41, 43, 44, 46, 47, 48, 50, 53, 57, 60, 62, 69, 70, 72, 73, 80, 81, 82, 117, 130, 131, 177, 190, 349, 386, 469)
+	lastingCodes    = codes(6, 16, 20, 26, 27, 33, 36, 38, 41, 43, 44, 46, 47, 48, 50, 53, 57, 60, 62, 69, 70, 72, 73, 80, 82, 117, 130, 131, 177, 190, 349, 386, 469)
 )
+
+// databaseCode is about a database that is not there.
+const databaseCode = 81
 
 // partsCode is about too many parts, which merges mend, and about too many partitions in a
 // block, which nothing does.
@@ -230,6 +233,8 @@ func judgeCode(err *serverError) error {
 	switch {
 	case credentialCodes[err.code]:
 		return connectors.Permanent(fmt.Errorf("%w: check username, password and what the user is granted", err))
+	case err.code == databaseCode:
+		return connectors.Permanent(fmt.Errorf("%w: make the database, or correct its name in database or state_database", err))
 	case settingCodes[err.code]:
 		return connectors.Permanent(fmt.Errorf("%w: the user must be able to write, and to set what an insert needs (readonly must be 0)", err))
 	case err.code == partsCode && strings.Contains(err.text, "partitions for single INSERT"):

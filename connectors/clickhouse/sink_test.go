@@ -249,6 +249,7 @@ func TestWhatATableMustBe(t *testing.T) {
 			e.Columns = []connectors.Column{{Name: "offset"}, {Name: "more"}}
 		}, []string{"no column more: add it"}},
 		"create without types": {func(s *server, c *SinkConfig, _ *connectors.SinkEnv) { s.missing, c.Create.On = true, true }, []string{"the types of the rows are not known"}},
+		"no such database":     {func(s *server, _ *SinkConfig, _ *connectors.SinkEnv) { s.meet = refuses("CREATE", 81) }, []string{"make the database"}},
 		"no right to create":   {func(s *server, _ *SinkConfig, _ *connectors.SinkEnv) { s.meet = refuses("CREATE", 497) }, []string{"create table `db`.`sluice_commits`", "granted"}},
 		"a wrong password":     {func(s *server, _ *SinkConfig, _ *connectors.SinkEnv) { s.meet = refuses("SELECT version", 516) }, []string{"check username, password"}},
 		"something else": {func(s *server, _ *SinkConfig, _ *connectors.SinkEnv) {
