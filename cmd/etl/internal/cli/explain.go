@@ -20,8 +20,8 @@ func (a *app) explainCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "explain [source|sink|lookup|format|transform] NAME",
 		Short: "Tells what a connector, format or transform does, every key of it, and an example",
-		Long: "Tells what a source, sink, lookup, format or transform does, what a sink promises, every key with its type and default, and an example that runs " +
-			"once its addresses are yours. A name that several kinds have is explained for each of them, unless the kind is named before it.",
+		Long: "Tells what a source, sink, lookup, format or transform does, what a sink promises, every key with its type and default, and of all but transforms an " +
+			"example that runs once its addresses are yours. A name that several kinds have is explained for each of them, unless the kind is named before it.",
 		Example: "  etl explain kafka\n  etl explain sink kafka\n  etl explain format csv\n  etl explain --json sink file",
 		Args:    cobra.RangeArgs(1, 2),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -115,8 +115,6 @@ func (e *entry) exampleText() string {
 		return "transforms:\n  - name: found\n    lookup:\n" + indented("      ", e.Example) + "      on: {id: user_id}\n      as: found\n"
 	case "format":
 		return "format: " + strings.TrimSpace(e.Example) + "\n"
-	case "transform":
-		return "transforms:\n" + indented("  ", e.Example)
 	}
 	return e.Example
 }
