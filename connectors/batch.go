@@ -31,6 +31,11 @@ type Batch struct {
 	// Records hold it, or nothing asks for it.
 	Originals [][]byte
 
+	// Refused are the records that the source can make no row of, in their order, of the
+	// kind NoRow: their values are the bytes that it found, for on_error. Only of sources
+	// that make JSON of another format themselves.
+	Refused []RowError
+
 	// Split is the index, within its reader, of the split that the records come
 	// from; Next is the position to go on from after the last of them. Next may
 	// move without records.
@@ -44,6 +49,10 @@ type Batch struct {
 // Lease is what a batch holds of its source: Release is called once, when the
 // batch is done with, and gives the source's buffers back.
 type Lease interface{ Release() }
+
+// NoRow is the kind of a record that only its source could have made a row of, by what
+// stands around it, such as the header of a file. Its dead letter is not brought in again.
+const NoRow = "no_row"
 
 // Hold makes the batch keep l until it is recycled.
 func (b *Batch) Hold(l Lease) { b.lease = l }
@@ -118,6 +127,7 @@ func (p *BatchPool) put(b *Batch) {
 	b.Scan = b.Scan[:0]
 	clear(b.Originals)
 	b.Originals = nil
+	b.Refused = b.Refused[:0]
 	b.Arena.Reset()
 	b.Split, b.Next = 0, 0
 	select {

@@ -48,9 +48,9 @@ func (e *RecordError) Error() string {
 	return s
 }
 
-// RowError says that the target refused one row.
+// RowError says that the target, or the source, refused one row.
 type RowError struct {
-	Row    int // position in Rows.Sel
+	Row    int // position in Rows.Sel; of a source in Batch.Records
 	Reason string
 	Kind   string
 }

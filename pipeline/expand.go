@@ -154,13 +154,20 @@ func (x *intake) json(ctx context.Context, arena *connectors.Arena, r *connector
 	return arena.Keep(out), nil
 }
 
-// leaveRefused refuses the records of the batch at hand that hold no row.
-func (t *task) leaveRefused() {
-	if t.intake == nil || len(t.intake.refused) == 0 {
+// leaveRefused refuses the records of the source's batch at hand that hold no row: those
+// that the source itself has found so, or the intake.
+func (t *task) leaveRefused(b *connectors.Batch) {
+	for _, e := range b.Refused {
+		row := uint16(e.Row)
+		t.refused = append(t.refused, refusal{row, recordError(b, row, t.chain.name, e.Kind, e.Reason)})
+	}
+	if t.intake != nil {
+		t.refused = append(t.refused, t.intake.refused...)
+	}
+	if len(t.refused) == 0 {
 		return
 	}
-	t.refused = append(t.refused, t.intake.refused...)
-	n, failed := 0, t.intake.refused
+	n, failed := 0, t.refused
 	for _, row := range t.sel {
 		if len(failed) > 0 && failed[0].row == row {
 			failed = failed[1:]

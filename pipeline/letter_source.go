@@ -22,7 +22,8 @@ type letterSource struct {
 	filter LetterFilter
 	// only is the source whose records are wanted; nil for those of any.
 	only connectors.Source
-	// made says that letters of records which a step made are wanted too, to be listed.
+	// made says that letters which cannot be brought in are wanted too, to be listed: of
+	// records which a step made, and of those that are no rows.
 	made bool
 	seen func(*Letter) // of those given out; nil for nobody
 
@@ -201,7 +202,7 @@ func (r *letterReader) letter(split int, rec *connectors.Record, next int64) *co
 	}
 	l.Place, l.At = sp.id, at
 	switch {
-	case l.Topic == nil && !r.source.made,
+	case (l.Topic == nil || l.Kind == connectors.NoRow) && !r.source.made,
 		r.source.only != nil && (l.Topic == nil || !slices.Contains(r.source.topics, *l.Topic)),
 		!r.filter.takes(l):
 		return nil

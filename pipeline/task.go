@@ -361,7 +361,9 @@ func (t *task) enter(b *connectors.Batch, e *edge) ([]uint16, error) {
 		b.SetStride(t.chain.base.Stride())
 	}
 	t.refused = t.refused[:0]
-	t.leaveRefused()
+	if e == nil {
+		t.leaveRefused(b)
+	}
 	if t.decode == nil || e != nil && e.keying != nil && !e.keying.rows {
 		return t.eventTime(b, t.conforming(b, t.sel)), nil
 	}

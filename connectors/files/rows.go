@@ -11,13 +11,15 @@ import (
 	"github.com/sluice-etl/sluice/connectors/files/compress"
 	"github.com/sluice-etl/sluice/connectors/files/csvfile"
 	"github.com/sluice-etl/sluice/connectors/files/parquet"
+	"github.com/sluice-etl/sluice/connectors/format"
 )
 
 var errTooLong = errors.New("the record is longer than max_line")
 
 // rowFile reads the rows of a file that is no file of lines, as JSON.
 type rowFile interface {
-	// Next adds the next row to dst; io.EOF says that there is none.
+	// Next adds the next row to dst; io.EOF says that there is none. With an error that
+	// is format.IsRefused, it has added what no row can be made of, and goes on behind it.
 	Next(dst []byte) ([]byte, error)
 	// Pos is the position behind the last row.
 	Pos() int64
@@ -130,7 +132,10 @@ func (r *reader) records(ctx context.Context, at int) (*connectors.Batch, error)
 	var err error
 	for len(b.Records) < connectors.MaxBatch && len(buf) < blockSize/2 {
 		from := len(buf)
-		if buf, err = c.in.rows.Next(buf); err != nil {
+		buf, err = c.in.rows.Next(buf)
+		if format.IsRefused(err) {
+			b.Refused = append(b.Refused, connectors.RowError{Row: len(b.Records), Kind: connectors.NoRow, Reason: err.Error()})
+		} else if err != nil {
 			break
 		}
 		if int64(len(buf)-from) > int64(r.source.config.MaxLine) {

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
+	"unicode/utf8"
 
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/connectors/columns"
@@ -57,14 +59,22 @@ func NewReader(r io.Reader, o *Options, limit int) (*Reader, error) {
 	if !out.split() {
 		return nil, errors.New("its first line is no line of names: a quote is not closed")
 	}
-	out.header()
+	if err := out.header(); err != nil {
+		return nil, fmt.Errorf("its first line is no line of names: %w", err)
+	}
 	return out, nil
 }
 
-func (r *Reader) header() {
+func (r *Reader) header() error {
 	r.names, r.types = nil, nil
 	for _, c := range r.fields {
 		name := string(r.text[c.from:c.to])
+		if !utf8.ValidString(name) {
+			return errors.New("it is not UTF-8")
+		}
+		if name != "" && slices.Contains(r.names, name) {
+			return fmt.Errorf("%q stands there twice", name)
+		}
 		t := connectors.Type{Base: connectors.Text, Nullable: true}
 		for _, known := range r.opts.Columns {
 			if known.Name == name {
@@ -73,6 +83,7 @@ func (r *Reader) header() {
 		}
 		r.names, r.types = append(r.names, name), append(r.types, t)
 	}
+	return nil
 }
 
 // Skip goes on to a position, where it is not there yet.
@@ -89,7 +100,7 @@ func (r *Reader) Skip(pos int64) error {
 func (r *Reader) Pos() int64 { return r.pos }
 
 // Next adds the next record to dst: as JSON, or as it is where it cannot be taken apart,
-// so that who reads it finds it wrong. io.EOF says that there is none.
+// with an error that is format.IsRefused. io.EOF says that there is none.
 func (r *Reader) Next(dst []byte) ([]byte, error) {
 	for {
 		if err := r.record(); err != nil {
@@ -98,13 +109,11 @@ func (r *Reader) Next(dst []byte) ([]byte, error) {
 		if len(r.raw) == 0 {
 			continue // an empty line
 		}
-		if !r.split() || len(r.fields) != len(r.names) {
-			return append(dst, r.raw...), nil
+		out, err := r.object(dst)
+		if err != nil {
+			return append(dst, r.raw...), format.Refuse(err)
 		}
-		if out, ok := r.object(dst); ok {
-			return out, nil
-		}
-		return append(dst, r.raw...), nil
+		return out, nil
 	}
 }
 
@@ -227,7 +236,13 @@ func (r *Reader) split() bool {
 	}
 }
 
-func (r *Reader) object(dst []byte) ([]byte, bool) {
+func (r *Reader) object(dst []byte) ([]byte, error) {
+	if !r.split() {
+		return nil, errors.New("a quote is not closed, or text stands behind the one that closes a field")
+	}
+	if len(r.fields) != len(r.names) {
+		return nil, fmt.Errorf("the record has %d fields, and there are %d columns", len(r.fields), len(r.names))
+	}
 	dst = append(dst, '{')
 	for i, c := range r.fields {
 		if i > 0 {
@@ -239,21 +254,20 @@ func (r *Reader) object(dst []byte) ([]byte, bool) {
 			dst = append(dst, "null"...)
 			continue
 		}
-		var ok bool
-		if dst, ok = appendTyped(dst, text, r.types[i]); !ok {
-			return dst, false
+		var err error
+		if dst, err = appendTyped(dst, text, r.types[i]); err != nil {
+			return nil, fmt.Errorf("field %s: %w", r.names[i], err)
 		}
 	}
-	return append(dst, '}'), true
+	return append(dst, '}'), nil
 }
 
 // appendTyped adds a field as its column has it; lists and maps stand in it as JSON.
-func appendTyped(dst, text []byte, t connectors.Type) ([]byte, bool) {
+func appendTyped(dst, text []byte, t connectors.Type) ([]byte, error) {
 	switch t.Base {
 	case connectors.Sequence, connectors.Struct, connectors.Dictionary, connectors.Dynamic:
 		t = connectors.Type{Base: connectors.Document}
 	default:
 	}
-	out, err := columns.AppendText(dst, t, text)
-	return out, err == nil
+	return columns.AppendText(dst, t, text)
 }

@@ -19,10 +19,12 @@ func readText(text string, o *Options) (rows []string, err error) {
 	}
 	for {
 		row, err := r.Next(nil)
-		if errors.Is(err, io.EOF) {
+		switch {
+		case errors.Is(err, io.EOF):
 			return rows, nil
-		}
-		if err != nil {
+		case format.IsRefused(err):
+			row = append([]byte("refused: "), row...)
+		case err != nil:
 			return rows, err
 		}
 		rows = append(rows, string(row))
@@ -48,11 +50,11 @@ func TestRecordsAreTakenApartByRFC4180(t *testing.T) {
 		{"null is empty, and empty text is quoted", "a,b\n,\"\"\n", NewOptions(), []string{`{"a":null,"b":""}`}},
 		{"a text for null", "a;b\n\\N;\"\\N\"\n;x", null, []string{`{"a":null,"b":"\\N"}`, `{"a":"","b":"x"}`}},
 		{"types", "ok,n,x\ntrue,9223372036854775807,1\n", typed, []string{`{"ok":true,"n":9223372036854775807,"x":"1"}`}},
-		{"what does not fit is left as it is", "n,ok\nx,true\n1\n1,true,3\n\"1\"2,true\n2,false\n", typed, []string{"x,true", "1", "1,true,3", `"1"2,true`, `{"n":2,"ok":false}`}},
+		{"what does not fit is refused as it is", "n,ok\nx,true\n1\n1,true,3\n\"1\"2,true\n2,false\n", typed, []string{"refused: x,true", "refused: 1", "refused: 1,true,3", `refused: "1"2,true`, `{"n":2,"ok":false}`}},
 		{"a quote within a field that has none around it", "a,b\n1,5\" disk\n2,x\"\"\n3,\"y\"\n", NewOptions(), []string{`{"a":"1","b":"5\" disk"}`, `{"a":"2","b":"x\"\""}`, `{"a":"3","b":"y"}`}},
-		{"text behind a closing quote", "a,b\n1,\"x\"y\"z\n2,\"v\" \n3,\"w\"\r\n", NewOptions(), []string{`1,"x"y"z`, `2,"v" `, `{"a":"3","b":"w"}`}},
-		{"a quote that is not closed takes the lines up to the next one", "a,b\n1,\"x\n2,\"y\"\n3,z\n", NewOptions(), []string{"1,\"x\n2,\"y\"", `{"a":"3","b":"z"}`}},
-		{"a quote that is not closed at the end", "a,b\n1,x\n2,\"y\n", NewOptions(), []string{`{"a":"1","b":"x"}`, "2,\"y\n"}},
+		{"text behind a closing quote", "a,b\n1,\"x\"y\"z\n2,\"v\" \n3,\"w\"\r\n", NewOptions(), []string{`refused: 1,"x"y"z`, `refused: 2,"v" `, `{"a":"3","b":"w"}`}},
+		{"a quote that is not closed takes the lines up to the next one", "a,b\n1,\"x\n2,\"y\"\n3,z\n", NewOptions(), []string{"refused: 1,\"x\n2,\"y\"", `{"a":"3","b":"z"}`}},
+		{"a quote that is not closed at the end", "a,b\n1,x\n2,\"y\n", NewOptions(), []string{`{"a":"1","b":"x"}`, "refused: 2,\"y\n"}},
 		{"without a header", "x\n\n\"y\"", bare, []string{`{"a":"x"}`, `{"a":"y"}`}},
 		{"a mark of the encoding", "\xef\xbb\xbfa\nx\n", NewOptions(), []string{`{"a":"x"}`}},
 		{"empty", "", NewOptions(), nil},
@@ -94,6 +96,19 @@ func TestQuotesAreSeenAcrossTheBuffer(t *testing.T) {
 func row(a, b string) []byte {
 	out := append(format.AppendString([]byte(`{"a":`), a), `,"b":`...)
 	return append(format.AppendString(out, b), '}')
+}
+
+func TestAFirstLineThatCannotNameFieldsIsAnError(t *testing.T) {
+	for text, want := range map[string]string{
+		"a,b,a\n": `"a" stands there twice`, "a,\xe9\n": "it is not UTF-8", "\xff\xfea\x00\n\x00": "it is not UTF-8", "a,\"b\n": "a quote is not closed",
+	} {
+		if _, err := readText(text, NewOptions()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+	if rows, err := readText("a,,\n1,2,3\n", NewOptions()); err != nil || len(rows) != 1 {
+		t.Errorf("columns without a name: %q, %v", rows, err)
+	}
 }
 
 func FuzzRead(f *testing.F) {
