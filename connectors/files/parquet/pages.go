@@ -22,11 +22,12 @@ const pageLines = 16
 // that repeats takes nothing of the page. So values are counted apart.
 const bytesPerValue = 4
 
-// pages reads a file, and looks at each header of a page before it gives it out. Memory for
-// a page is taken by what its header says.
+// pages reads a file, and looks at its footer and at each header of a page before it gives
+// them out. Memory is taken by what they say.
 type pages struct {
 	io.ReaderAt
 	size   int64
+	footer int64   // bytes of the footer, once known
 	limit  int64   // bytes of a page, unpacked
 	chunks []chunk // of the row group that is being read
 }
@@ -56,6 +57,9 @@ func (p *pages) enter(g *format.RowGroup) {
 // ReadAt reads at an offset.
 func (p *pages) ReadAt(b []byte, off int64) (int, error) {
 	n, err := p.ReaderAt.ReadAt(b, off)
+	if fault := p.lookAtFooter(b[:n], off); fault != nil {
+		return 0, fault
+	}
 	for i := range p.chunks {
 		c := &p.chunks[i]
 		if off >= c.end {
@@ -72,6 +76,31 @@ func (p *pages) ReadAt(b []byte, off int64) (int, error) {
 		}
 	}
 	return n, err
+}
+
+// trailerSize is the bytes behind the footer: its length and the magic text.
+const trailerSize = 8
+
+var errFooter = errors.New("the footer is damaged")
+
+// lookAtFooter looks at the footer's length, and at the footer, where they are what was
+// read. Each element of a list takes a byte at least, so that one which is read to its end
+// claims no more than it has.
+func (p *pages) lookAtFooter(b []byte, off int64) error {
+	switch end := off + int64(len(b)); {
+	case end == p.size && len(b) >= trailerSize:
+		p.footer = int64(binary.LittleEndian.Uint32(b[len(b)-trailerSize:]))
+		if p.footer > p.size-trailerSize {
+			return fmt.Errorf("%w: it claims %d bytes, and the file has %d", errFooter, p.footer, p.size)
+		}
+	case end == p.size-trailerSize && int64(len(b)) == p.footer:
+		t := compact{rest: b}
+		t.fields(0, func(int64, byte) bool { return false })
+		if t.err != nil {
+			return errFooter
+		}
+	}
+	return nil
 }
 
 // look goes behind the next page of a chunk, whose first bytes may be at hand.

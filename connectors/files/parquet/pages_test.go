@@ -149,6 +149,25 @@ func TestPagesTakeNoMoreMemoryThanTheyAreAllowed(t *testing.T) {
 	}
 }
 
+func TestFootersTakeNoMoreMemoryThanTheirFileHas(t *testing.T) {
+	whole := written(t, []text{{"one"}})
+	claim := binary.LittleEndian.AppendUint32(whole[:len(whole)-8:len(whole)-8], math.MaxUint32)
+	footer := []byte{0x15, 2, 0x19, 0xfc, 0xff, 0xff, 0xff, 0xff, 7} // a schema of 2147483647 elements
+	list := binary.LittleEndian.AppendUint32(append([]byte("PAR1"), footer...), uint32(len(footer)))
+	for name, file := range map[string][]byte{"length": append(claim, "PAR1"...), "elements": append(list, "PAR1"...)} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := readFrom(file, 0, 1<<20)
+		runtime.ReadMemStats(&after)
+		if err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 64<<20 {
+			t.Errorf("%s: %d bytes of memory are taken: %v", name, took, err)
+		}
+	}
+}
+
 func TestPagesOfEveryKindAreReadFromAnyRow(t *testing.T) {
 	type row struct {
 		ID   int64    `parquet:"id"`
