@@ -99,7 +99,7 @@ func (r *Reader) meta() (map[string][]byte, error) {
 			var kv [2][]byte
 			for i := range kv {
 				length, err := binary.ReadVarint(r.in)
-				if err != nil || length < 0 || size+int(length) > maxHead {
+				if err != nil || length < 0 || length > int64(maxHead-size) {
 					return nil, r.broken("its head is cut, or too long", err)
 				}
 				size += int(length)

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"math"
 	"slices"
 	"testing"
 
@@ -133,5 +134,13 @@ func TestFewBytesDoNotBecomeALongRow(t *testing.T) {
 	}
 	if out, err := r.Next(nil); !errors.Is(err, ErrTooLong) || cap(out) > 4<<20 {
 		t.Errorf("%d bytes, %v", len(out), err)
+	}
+}
+
+func TestAHeadThatClaimsMoreThanThereIsMemory(t *testing.T) {
+	head := append([]byte("Obj\x01"), 2, 2, 'k') // one entry, whose key has a byte
+	head = binary.AppendVarint(head, math.MaxInt64)
+	if _, err := Open(bytes.NewReader(head), 1<<20); !errors.Is(err, ErrDamaged) {
+		t.Errorf("error %v", err)
 	}
 }
