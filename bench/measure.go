@@ -57,10 +57,13 @@ type summary struct {
 	Seconds     float64 `json:"seconds"`
 	Mallocs     uint64  `json:"mallocs"`
 	PeakRSS     int64   `json:"peak_rss_bytes"`
+	// Before is the processor time that a bare loop took to start and to make its records.
+	Before time.Duration `json:"before_ns"`
 }
 
 // result is a summary with the processor time that the system charged to the
-// process, user and system, from its start to its end.
+// process, user and system, from its start to its end; of a bare loop that has to make
+// its records, from then on.
 type result struct {
 	summary
 	CPU time.Duration
@@ -148,7 +151,7 @@ func timed(cmd *exec.Cmd) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	return result{summary: s, CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()}, nil
+	return result{summary: s, CPU: cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime() - s.Before}, nil
 }
 
 // parseSummary finds the last JSON object of what a process printed.

@@ -75,6 +75,7 @@ func sinkMain(args []string) error {
 	if err := l.fill(ctx); err != nil {
 		return fmt.Errorf("make records: %w", err)
 	}
+	made := cpuTime()
 	start := time.Now()
 	l.since = start
 	if err := sinkBenches[at].bare(ctx, l); err != nil {
@@ -83,7 +84,7 @@ func sinkMain(args []string) error {
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
 	return json.NewEncoder(os.Stdout).Encode(summary{
-		Read: l.count, Written: l.count, Seconds: time.Since(start).Seconds(), Mallocs: mem.Mallocs, PeakRSS: peakRSS(),
+		Read: l.count, Written: l.count, Seconds: time.Since(start).Seconds(), Mallocs: mem.Mallocs, PeakRSS: peakRSS(), Before: made,
 	})
 }
 
