@@ -17,7 +17,7 @@ func (f *FS) explain(err error) error {
 	case errors.Is(err, syscall.EROFS):
 		return fmt.Errorf("%w: %s is mounted read-only; mount it for writing, what needs it is tried again", err, f.root)
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%w: this process may not write to %s; change the owner or the permissions, what needs it is tried again", err, f.root)
+		return fmt.Errorf("%w: this process may not write to %s; change its owner or its permissions", err, f.root)
 	}
 	return err
 }

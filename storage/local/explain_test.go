@@ -21,7 +21,7 @@ func TestErrorsOfWritesSayWhatToDo(t *testing.T) {
 		{syscall.ENOSPC, "is full; free space"},
 		{syscall.EDQUOT, "is full; free space"},
 		{syscall.EROFS, "is mounted read-only"},
-		{syscall.EACCES, "change the owner or the permissions"},
+		{syscall.EACCES, "change its owner or its permissions"},
 	}
 	for _, tt := range tests {
 		err := f.explain(&os.PathError{Op: "write", Path: "/x", Err: tt.errno})
