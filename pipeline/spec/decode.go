@@ -214,7 +214,7 @@ func (l *loader) secret(n *node, what string) {
 // password, and without parameters that could hold one.
 func bareAddress(text string) bool {
 	u, err := url.Parse(text)
-	if err != nil || u.Scheme == "" || u.Host == "" {
+	if err != nil || u.Scheme == "" || !strings.HasPrefix(text[len(u.Scheme):], "://") {
 		return false
 	}
 	for name := range u.Query() {
