@@ -83,6 +83,7 @@ func realConfig(t *testing.T, c *mongo.Collection, change func(*Config)) func(*C
 func TestRealServerKeepsTheContract(t *testing.T) {
 	for _, op := range []string{opReplace, opInsert} {
 		t.Run(op, func(t *testing.T) {
+			t.Parallel()
 			connectortest.TestSink(t, func(t *testing.T) connectortest.Sink {
 				c := realCollection(t)
 				u, err := url.Parse(realURI(t))
