@@ -54,8 +54,12 @@ func (p *pages) enter(g *format.RowGroup) {
 	}
 }
 
-// ReadAt reads at an offset.
+// ReadAt reads at an offset. One that no file of this size has is not asked of the
+// storage, whose errors are taken for such as pass.
 func (p *pages) ReadAt(b []byte, off int64) (int, error) {
+	if off < 0 || off > p.size {
+		return 0, fmt.Errorf("the file is damaged: something of it is said to be at byte %d of %d", off, p.size)
+	}
 	n, err := p.ReaderAt.ReadAt(b, off)
 	if fault := p.lookAtFooter(b[:n], off); fault != nil {
 		return 0, fault

@@ -168,6 +168,49 @@ func TestFootersTakeNoMoreMemoryThanTheirFileHas(t *testing.T) {
 	}
 }
 
+// strict fails as a storage does that is asked for what no file has.
+type strict struct {
+	*bytes.Reader
+	asked []int64 // offsets that no file has
+}
+
+func (s *strict) ReadAt(b []byte, off int64) (int, error) {
+	if off < 0 || off > s.Size() {
+		s.asked = append(s.asked, off)
+	}
+	return s.Reader.ReadAt(b, off)
+}
+
+// An offset that is damaged is not asked of the storage: its error would be taken for one
+// that passes.
+func TestOffsetsOutsideOfTheFileAreNotAskedFor(t *testing.T) {
+	for _, offset := range []int64{-5, 1 << 40} {
+		file := written(t, []text{{"one"}})
+		f, err := parquet.OpenFile(bytes.NewReader(file), int64(len(file)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		meta := f.Metadata()
+		meta.RowGroups[0].Columns[0].MetaData.DataPageOffset = offset
+		meta.RowGroups[0].Columns[0].MetaData.DictionaryPageOffset = 0
+		footer, err := thrift.Marshal(new(thrift.CompactProtocol), meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size := binary.LittleEndian.Uint32(file[len(file)-8:])
+		file = append(file[:len(file)-8-int(size):len(file)-8-int(size)], footer...)
+		file = append(binary.LittleEndian.AppendUint32(file, uint32(len(footer))), "PAR1"...)
+		in := &strict{Reader: bytes.NewReader(file)}
+		r, err := Open(in, in.Size(), 1<<20)
+		if err == nil {
+			_, err = r.Next(nil)
+		}
+		if err == nil || errors.Is(err, io.EOF) || len(in.asked) > 0 {
+			t.Errorf("offset %d: %v, with reads at %v", offset, err, in.asked)
+		}
+	}
+}
+
 func TestPagesOfEveryKindAreReadFromAnyRow(t *testing.T) {
 	type row struct {
 		ID   int64    `parquet:"id"`
