@@ -193,14 +193,7 @@ func TestOffsetsOutsideOfTheFileAreNotAskedFor(t *testing.T) {
 		meta := f.Metadata()
 		meta.RowGroups[0].Columns[0].MetaData.DataPageOffset = offset
 		meta.RowGroups[0].Columns[0].MetaData.DictionaryPageOffset = 0
-		footer, err := thrift.Marshal(new(thrift.CompactProtocol), meta)
-		if err != nil {
-			t.Fatal(err)
-		}
-		size := binary.LittleEndian.Uint32(file[len(file)-8:])
-		file = append(file[:len(file)-8-int(size):len(file)-8-int(size)], footer...)
-		file = append(binary.LittleEndian.AppendUint32(file, uint32(len(footer))), "PAR1"...)
-		in := &strict{Reader: bytes.NewReader(file)}
+		in := &strict{Reader: bytes.NewReader(withFooter(t, file, meta))}
 		r, err := Open(in, in.Size(), 1<<20)
 		if err == nil {
 			_, err = r.Next(nil)
@@ -209,6 +202,35 @@ func TestOffsetsOutsideOfTheFileAreNotAskedFor(t *testing.T) {
 			t.Errorf("offset %d: %v, with reads at %v", offset, err, in.asked)
 		}
 	}
+}
+
+// A row group that says of itself that it has more rows than its pages is damaged: what is
+// missing is not taken for its end.
+func TestRowsThatAreMissingAreAnError(t *testing.T) {
+	file := written(t, []text{{"one"}, {"two"}})
+	f, err := parquet.OpenFile(bytes.NewReader(file), int64(len(file)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	meta := f.Metadata()
+	meta.NumRows, meta.RowGroups[0].NumRows = 3, 3
+	for _, from := range []int64{0, 1, 2} {
+		if rows, err := readFrom(withFooter(t, file, meta), from, 1<<20); err == nil || !strings.Contains(err.Error(), "damaged") {
+			t.Errorf("from %d: %q, %v", from, rows, err)
+		}
+	}
+}
+
+// withFooter is a file with another footer.
+func withFooter(t *testing.T, file []byte, meta *format.FileMetaData) []byte {
+	t.Helper()
+	footer, err := thrift.Marshal(new(thrift.CompactProtocol), meta)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := len(file) - trailerSize - int(binary.LittleEndian.Uint32(file[len(file)-trailerSize:]))
+	out := append(file[:end:end], footer...)
+	return append(binary.LittleEndian.AppendUint32(out, uint32(len(footer))), "PAR1"...)
 }
 
 func TestPagesOfEveryKindAreReadFromAnyRow(t *testing.T) {

@@ -23,6 +23,7 @@ type Reader struct {
 	cols   [][]parquet.Value
 	groups []parquet.RowGroup // that are still to be read
 	rows   parquet.Rows       // of the row group that is being read
+	left   int64              // rows of that group that are still to come
 	skip   int64              // rows of the next group to pass over
 	buf    []parquet.Row
 	have   []parquet.Row // of buf, what is not given out
@@ -90,7 +91,7 @@ func (r *Reader) fill() error {
 		}
 		all := r.file.Metadata().RowGroups
 		r.pages.enter(&all[len(all)-len(r.groups)])
-		r.rows = r.groups[0].Rows()
+		r.rows, r.left = r.groups[0].Rows(), r.groups[0].NumRows()-r.skip
 		r.groups = r.groups[1:]
 		if r.skip > 0 {
 			if err := r.rows.SeekToRow(r.skip); err != nil {
@@ -101,15 +102,19 @@ func (r *Reader) fill() error {
 	}
 	n, err := r.rows.ReadRows(r.buf)
 	r.have = r.buf[:n]
+	r.left -= int64(n)
 	if n > 0 {
 		return nil
 	}
-	if err == nil || errors.Is(err, io.EOF) {
-		err = r.rows.Close()
-		r.rows = nil
-		return err
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read Parquet: %w", err)
 	}
-	return fmt.Errorf("read Parquet: %w", err)
+	if r.left != 0 {
+		return fmt.Errorf("read Parquet: the file is damaged: a group of rows lacks %d of them", r.left)
+	}
+	err = r.rows.Close()
+	r.rows = nil
+	return err
 }
 
 // Close frees what is held.
