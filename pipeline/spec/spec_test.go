@@ -456,6 +456,20 @@ func TestWarningsOfOthersAreNoErrors(t *testing.T) {
 	}
 }
 
+// A password within an address is not shown either, where the fault is that it stands there.
+func TestPasswordsInAddressesAreNotShown(t *testing.T) {
+	for name, address := range map[string]string{"as it is": "redis://etl:hunter2@a:1", "by a variable": "redis://etl:${KAFKA_PASSWORD}@a:1", "with a host before": "a:1,redis://etl:hunter2@a:1"} {
+		_, ds := Parse("p.yaml", []byte("pipeline: p\nsource: {kafka: {brokers: [\""+address+"\"], topics: [t], x: y}}\nsink: {kafka: {brokers: [a:1], topic: t}}\n"), testOptions(nil))
+		var out strings.Builder
+		if err := ds.Print(&out, false); err != nil {
+			t.Fatal(err)
+		}
+		if !ds.HasErrors() || strings.Contains(out.String(), "hunter2") || strings.Contains(out.String(), "sesame") {
+			t.Errorf("%s: %s", name, &out)
+		}
+	}
+}
+
 func TestSecretsInOptionsOfFormatsAreNotShown(t *testing.T) {
 	const inner = `{json_schema: {registry: {url: "http://r:1", username: etl, password: hunter2}}}`
 	p, ds := Parse("p.yaml", []byte("pipeline: p\nsource: {kafka: {brokers: [a:1], topics: [t], format: {debezium: {format: "+inner+"}}}}\nsink: {kafka: {brokers: [a:1], topic: t, format: "+inner+"}}\n"), testOptions(nil))

@@ -30,6 +30,9 @@ func (l *loader) resolve(n *node) {
 	if n.scalar() && !n.bad && strings.Contains(n.raw, "${") {
 		l.substitute(n)
 	}
+	if n.scalar() && !n.bad {
+		l.hidePassword(n)
+	}
 }
 
 // substitute replaces each ${…} of one scalar. What a variable gives is not
@@ -137,3 +140,18 @@ func (l *loader) badVariable(n *node, at span, msg, help string) {
 	n.bad = true
 	l.report(Diagnostic{Severity: Error, Code: CodeVariable, Pos: n.file.at(where.start), End: n.file.at(where.end), Msg: msg, Help: help})
 }
+
+// hidePassword keeps the password of an address out of all that is printed, also where
+// the key is none of a secret: what says that it does not belong there shows the line.
+func (l *loader) hidePassword(n *node) {
+	m := addressPassword.FindStringSubmatch(n.text)
+	if m == nil {
+		return
+	}
+	l.p.secrets = append(l.p.secrets, m[1]) // with what is around it: alone it can be any word
+	if addressPassword.MatchString(n.raw) {
+		n.file.masks = append(n.file.masks, n.span)
+	}
+}
+
+var addressPassword = regexp.MustCompile(`://[^/?#@:]*(:[^/?#@$][^/?#@]*@)`)
