@@ -299,7 +299,7 @@ func TestRealServerRefusesRowsAtTheCommit(t *testing.T) {
 			}
 			r.Checkpoint()
 			w.want("SELECT COUNT(*), SUM(id < 1000) FROM @.rows", fmt.Sprintf("%d|0", 3001-want))
-			rows := r.Tick()
+			rows := r.AllRefused()
 			kinds := map[string]bool{}
 			for _, rej := range rows {
 				kinds[rej.Kind] = true
@@ -319,7 +319,7 @@ func TestRealServerRefusesRowsAtTheCommit(t *testing.T) {
 
 			// A crash before the second checkpoint was complete: they come again. After it: they do not.
 			r = deferredtest.Start(t, mustSink(t, c), files, 2, nil)
-			if rows := r.Tick(); len(rows) != want {
+			if rows := r.AllRefused(); len(rows) != want {
 				t.Errorf("%d rows are handed over again", len(rows))
 			}
 			r.Stop()

@@ -104,14 +104,6 @@ func TestRealServerFillsColumnsThatRowsLack(t *testing.T) {
 		`{"n":201,"made":"here","twice":402}`, `{"n":202,"made":"there","twice":404}`, `{"n":203,"made":"here","twice":406}`, `{"n":204,"made":"here","twice":408}`)
 }
 
-// allRefused ticks until no more refused rows are handed over.
-func allRefused(r *deferredtest.Run) (all []connectors.Rejected) {
-	for rows := r.Tick(); rows != nil; rows = r.Tick() {
-		all = append(all, rows...)
-	}
-	return all
-}
-
 func TestRealServerRefusesRowsAtTheCommit(t *testing.T) {
 	for _, mode := range []string{"insert", "upsert"} {
 		t.Run(mode, func(t *testing.T) {
@@ -143,7 +135,7 @@ CREATE TRIGGER no BEFORE INSERT ON @.rows FOR EACH ROW EXECUTE FUNCTION @.no()`)
 			}
 			r.Checkpoint()
 			wantRows(t, query(t, schema, `SELECT count(*), count(*) FILTER (WHERE id < 1000) AS bad FROM @.rows`), `{"count":2996,"bad":0}`)
-			rows := allRefused(r)
+			rows := r.AllRefused()
 			kinds := map[string]bool{}
 			for _, rej := range rows {
 				kinds[rej.Kind] = true
@@ -164,7 +156,7 @@ CREATE TRIGGER no BEFORE INSERT ON @.rows FOR EACH ROW EXECUTE FUNCTION @.no()`)
 
 			// A crash before the second checkpoint was complete: they come again. After it: they do not.
 			r = deferredtest.Start(t, mustSink(t, c), files, 2, nil)
-			if rows := allRefused(r); len(rows) != 5 {
+			if rows := r.AllRefused(); len(rows) != 5 {
 				t.Errorf("%d rows are handed over again", len(rows))
 			}
 			r.Stop()

@@ -194,3 +194,12 @@ func (r *Run) Tick() []connectors.Rejected {
 	r.Must(err)
 	return nil
 }
+
+// AllRefused ticks until no more refused rows are handed over.
+func (r *Run) AllRefused() (all []connectors.Rejected) {
+	r.T.Helper()
+	for rows := r.Tick(); rows != nil; rows = r.Tick() {
+		all = append(all, rows...)
+	}
+	return all
+}
