@@ -8,6 +8,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/sluice-etl/sluice/connectors"
 )
 
@@ -87,19 +89,27 @@ func fitsTable(ctx context.Context, v *view, files []*fileSet) error {
 
 // allThere reports files that were removed: a table that lists them could not be read.
 func allThere(ctx context.Context, files []*fileSet) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(looks)
 	for _, f := range files {
 		for _, path := range f.Paths {
-			ok, err := exists(ctx, path)
-			if err != nil {
-				return fmt.Errorf("look for file %s: %w", path, err)
-			}
-			if !ok {
-				return fmt.Errorf("%w: file %s was removed before it became part of the table, as by a removal of orphan files that takes younger ones too", connectors.ErrLost, path)
-			}
+			g.Go(func() error {
+				ok, err := exists(ctx, path)
+				if err != nil {
+					return fmt.Errorf("look for file %s: %w", path, err)
+				}
+				if !ok {
+					return fmt.Errorf("%w: file %s was removed before it became part of the table, as by a removal of orphan files that takes younger ones too", connectors.ErrLost, path)
+				}
+				return nil
+			})
 		}
 	}
-	return nil
+	return g.Wait()
 }
+
+// looks is how many files are looked for at once.
+const looks = 16
 
 // Commits that lose against another writer of the table are tried again so often in one
 // call; the engine calls again.

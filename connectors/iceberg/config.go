@@ -172,6 +172,7 @@ func (c *Catalog) place() string {
 	if err != nil {
 		return c.Type
 	}
+	u.RawQuery, u.Fragment = "", "" // a password can stand there too
 	return c.Type + " at " + u.Redacted()
 }
 

@@ -130,3 +130,27 @@ func TestAStartKeepsOlderProcessesOut(t *testing.T) {
 		t.Errorf("a late commit of the older process: %v", err)
 	}
 }
+
+// The property that says what is committed is of the pipeline that wrote it last. One that
+// is of another storage, and has the same name, does not make a commit come twice.
+func TestAnotherPipelineOfTheNameHidesNoCommit(t *testing.T) {
+	c := localConfig(t)
+	one := deferredtest.Start(t, NewSink(c), &connectortest.Files{}, 1, nil)
+	one.Values(`{"partition":0,"offset":0}`)
+	coms := one.Prepare()
+	if err := one.Try(t.Context(), coms, false); err != nil {
+		t.Fatal(err)
+	}
+	other := deferredtest.Start(t, NewSink(c), &connectortest.Files{}, 1, func(env *connectors.SinkEnv) {
+		env.Origin = func() string { return "another storage" }
+	})
+	other.Values(`{"partition":1,"offset":0}`)
+	other.Checkpoint()
+	if err := one.Try(t.Context(), coms, false); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := readRows(t.Context(), c)
+	if err != nil || len(rows) != 2 {
+		t.Errorf("the table has %q (%v)", rows, err)
+	}
+}

@@ -65,7 +65,7 @@ type fileSet struct {
 	Paths   []string `json:"paths"`             // of all files
 	Rows    int64    `json:"rows"`              // that were added, replaced or deleted
 
-	hashes []uint64 // of the keys, sorted
+	hashes []uint64 // of the keys
 }
 
 // view is a table as one look at the catalog found it.
@@ -243,7 +243,8 @@ func (v *view) stageStep(ctx context.Context, tx *table.Transaction, files []*fi
 	}
 	switch {
 	case len(data)+len(deletes) == 0:
-		return tx.AddFiles(ctx, nil, summary, false) // an empty snapshot
+		// An empty snapshot. A look for duplicates would read every manifest of the table.
+		return tx.AddFiles(ctx, nil, summary, true)
 	case len(deletes) > 0 || v.t.Metadata().Version() >= firstLineage:
 		return tx.NewRowDelta(summary).AddRows(data...).AddDeletes(deletes...).Commit(ctx)
 	}
@@ -283,8 +284,10 @@ func (l *iceLake) create(ctx context.Context, n newTable) error {
 		opts = append(opts, catalog.WithLocation(n.location))
 	}
 	space := catalog.NamespaceFromIdent(l.ident)
-	if err := l.cat.CreateNamespace(ctx, space, nil); err != nil && !errors.Is(err, catalog.ErrNamespaceAlreadyExists) {
-		return fmt.Errorf("create the namespace: %w", err)
+	if there, err := l.cat.CheckNamespaceExists(ctx, space); err != nil || !there { // the right to make one is not always there
+		if err := l.cat.CreateNamespace(ctx, space, nil); err != nil && !errors.Is(err, catalog.ErrNamespaceAlreadyExists) {
+			return fmt.Errorf("create the namespace: %w", err)
+		}
 	}
 	_, err = l.cat.CreateTable(ctx, l.ident, schema, opts...)
 	if err == nil || errors.Is(err, catalog.ErrTableAlreadyExists) {

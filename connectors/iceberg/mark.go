@@ -59,20 +59,27 @@ func (o owner) read(v *view) (m mark, foreign *mark, err error) {
 		if err := json.Unmarshal([]byte(text), &m); err != nil {
 			return m, nil, connectors.Permanent(fmt.Errorf("the table's property %s is no mark of this program: %w; set it back to what it was", o.property(), err))
 		}
-	} else if id, origin, ok := o.newest(v); ok {
+	} else if id, origin, ok := o.newest(v, ""); ok {
 		m = mark{Origin: origin, Fence: id.Generation, Commits: []connectors.CheckpointID{id}}
 	}
 	if m.Origin != o.origin && (m.Fence > 0 || len(m.Commits) > 0) {
-		return mark{Origin: o.origin}, &m, nil
+		// Another pipeline of the name has overwritten the property: what is the owner's own
+		// stands in the snapshots.
+		own := mark{Origin: o.origin}
+		if id, _, ok := o.newest(v, o.origin); ok {
+			own.Fence, own.Commits = id.Generation, []connectors.CheckpointID{id}
+		}
+		return own, &m, nil
 	}
 	m.Origin = o.origin
 	return m, nil, nil
 }
 
-// newest finds the owner's newest commit in the history of the branch.
-func (o owner) newest(v *view) (id connectors.CheckpointID, origin string, ok bool) {
+// newest finds the owner's newest commit in the history of the branch, of one origin or,
+// with none, of any.
+func (o owner) newest(v *view, of string) (id connectors.CheckpointID, origin string, ok bool) {
 	for s := range v.summaries() {
-		if s[sumPipeline] != o.pipeline || s[sumSink] != o.sink || s[sumCheckpoint] == "" {
+		if s[sumPipeline] != o.pipeline || s[sumSink] != o.sink || s[sumCheckpoint] == "" || of != "" && s[sumOrigin] != of {
 			continue
 		}
 		g, gerr := strconv.ParseUint(s[sumGeneration], 10, 64)

@@ -42,6 +42,18 @@ type rowBuilder struct {
 	mapper *table.Mapper
 	build  *array.RecordBuilder
 	op     []table.Op // what each row that is held does; 0 where it was refused
+	width  int64      // bytes that a row takes at least, whatever is in it
+}
+
+// keyWidth is about what it takes to tell the rows of a batch apart by their keys.
+const keyWidth = 64
+
+// widthOf is what a value of a column takes in memory, one that is null or empty too.
+func widthOf(t arrow.DataType) int64 {
+	if w, ok := t.(arrow.FixedWidthDataType); ok {
+		return int64(w.BitWidth()+7)/8 + 1
+	}
+	return 5 // where it ends, and whether it is there
 }
 
 func newRowBuilder(o rowOptions) (*rowBuilder, error) {
@@ -49,6 +61,7 @@ func newRowBuilder(o rowOptions) (*rowBuilder, error) {
 	cols := make([]table.Column, o.schema.NumFields())
 	for i, f := range o.schema.Fields() {
 		cols[i].Name = f.Name
+		b.width += widthOf(f.Type)
 		switch f.Type.ID() {
 		case arrow.DECIMAL128:
 			cols[i].Type.Base = connectors.Exact
@@ -62,6 +75,7 @@ func newRowBuilder(o rowOptions) (*rowBuilder, error) {
 	how := table.Options{Mode: table.Insert, Key: o.key, RefuseUnknown: !o.unknown}
 	if len(o.key) > 0 {
 		how.Mode = table.Upsert
+		b.width += keyWidth
 	}
 	var err error
 	b.mapper, err = table.NewMapper(cols, how)

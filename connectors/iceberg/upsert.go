@@ -23,7 +23,7 @@ type rowBatch struct {
 	// keys are the keys whose older rows go, each once, those of data among them; nil
 	// where rows are only added.
 	keys arrow.RecordBatch
-	// hashes are those of the keys, sorted.
+	// hashes are those of the keys.
 	hashes []uint64
 	// changes is how many rows were added, replaced or deleted.
 	changes int64
@@ -93,7 +93,6 @@ func lastChanges(rows arrow.RecordBatch, op []table.Op, keys []int, seed maphash
 		last, hashes = append(last, int64(i)), append(hashes, maphash.Bytes(seed, key))
 	}
 	slices.Reverse(last)
-	slices.Sort(hashes)
 	return last, hashes, nil
 }
 
@@ -172,26 +171,18 @@ func pick(ctx context.Context, from arrow.RecordBatch, rows []int64, columns []i
 // batches of one subtask or rows that more than one writes, the later one gets a step, and
 // with it a snapshot, behind the other's.
 func inSteps(files []*fileSet) {
-	for i, f := range files {
-		for _, before := range files[:i] {
-			if before.Step >= f.Step && overlap(before.hashes, f.hashes) {
-				f.Step = before.Step + 1
+	if len(files) < 2 {
+		return
+	}
+	newest := map[uint64]int{} // step of the last file with a key
+	for _, f := range files {
+		for _, h := range f.hashes {
+			if step, ok := newest[h]; ok {
+				f.Step = max(f.Step, step+1)
 			}
 		}
-	}
-}
-
-// overlap reports whether two sorted lists have an element in common.
-func overlap(a, b []uint64) bool {
-	for len(a) > 0 && len(b) > 0 {
-		switch {
-		case a[0] < b[0]:
-			a = a[1:]
-		case a[0] > b[0]:
-			b = b[1:]
-		default:
-			return true
+		for _, h := range f.hashes {
+			newest[h] = f.Step
 		}
 	}
-	return false
 }

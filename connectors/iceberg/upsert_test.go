@@ -141,6 +141,26 @@ func TestUpsertsOfOneKeyInTwoSubtasksLeaveOneRow(t *testing.T) {
 	}
 }
 
+// A row takes the width of all of its columns in memory, also one that deletes and is as
+// short as its key.
+func TestRowsCountForWhatTheyTakeInMemory(t *testing.T) {
+	d := drive(t, upsertConfig(t), 1)
+	w := d.writers[0]
+	w.limit = 3 * w.rows.width
+	if w.rows.width < keyWidth+8 {
+		t.Errorf("a row counts for %d bytes", w.rows.width)
+	}
+	d.write(0, changedRow{op: connectors.Delete, value: `{"id":1}`}, changedRow{op: connectors.Delete, value: `{"id":2}`})
+	if len(w.full) != 0 {
+		t.Fatal("rows are written too soon")
+	}
+	d.write(0, changedRow{op: connectors.Delete, value: `{"id":3}`})
+	if len(w.full) != 1 {
+		t.Error("rows are held beyond the limit")
+	}
+	d.checkpoint()
+}
+
 // TestOneCommitNamesItsCheckpointOnce looks at the snapshots of a commit with a key in two
 // of its parts.
 func TestOneCommitNamesItsCheckpointOnce(t *testing.T) {

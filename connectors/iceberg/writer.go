@@ -43,10 +43,10 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	}
 	refused := w.rows.append(rows)
 	for i, v := range rows.Values {
-		w.bytes += int64(len(v))
 		if v == nil {
-			w.bytes += int64(len(rows.Record(i).Key))
+			v = rows.Record(i).Key
 		}
+		w.bytes += max(int64(len(v)), w.rows.width)
 	}
 	if w.bytes >= w.limit {
 		batch, err := w.take(ctx)
