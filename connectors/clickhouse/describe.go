@@ -130,12 +130,18 @@ func (t *target) readColumns(ctx context.Context) ([]sinkColumn, error) {
 	return out, nil
 }
 
-// rowType is the type of a field of the rows, where it is known.
+// rowType is the type of what the rows have for a column, where it is known: that of an
+// expression is where it is a field.
 func (t *target) rowType(name string) connectors.Type {
-	for _, list := range [][]connectors.Column{t.env.Columns, t.config.Create.Columns} {
-		if i := slices.IndexFunc(list, func(c connectors.Column) bool { return c.Name == name }); i >= 0 {
-			return list[i].Type
-		}
+	field := name
+	if i := slices.IndexFunc(t.config.Columns, func(a connectors.Assignment) bool { return a.Name == name }); i >= 0 {
+		field = t.config.Columns[i].Expr.Text
+	}
+	if i := slices.IndexFunc(t.env.Columns, func(c connectors.Column) bool { return c.Name == field }); i >= 0 {
+		return t.env.Columns[i].Type
+	}
+	if i := slices.IndexFunc(t.config.Create.Columns, func(c connectors.Column) bool { return c.Name == name }); i >= 0 {
+		return t.config.Create.Columns[i].Type
 	}
 	return connectors.Type{}
 }

@@ -132,7 +132,7 @@ func newContainer(name string, args []string, zone string, rows connectors.Type)
 		if name == "Tuple" {
 			names[i], arg = cutName(arg)
 		}
-		if inner[i] = newCodec(arg, zone, innerType(rows, i)); inner[i] == nil {
+		if inner[i] = newCodec(arg, zone, innerType(rows, i, names[i])); inner[i] == nil {
 			return nil
 		}
 	}
@@ -151,11 +151,18 @@ func newContainer(name string, args []string, zone string, rows connectors.Type)
 	return c
 }
 
-// innerType is what is known of the i-th type within a field.
-func innerType(rows connectors.Type, i int) connectors.Type {
+// innerType is what is known of the i-th type within a field, which can have a name: values
+// go by it then, not by their place.
+func innerType(rows connectors.Type, i int, name string) connectors.Type {
 	switch {
 	case rows.Base == connectors.Sequence, rows.Base == connectors.Dictionary && i == 1:
 		return *rows.Elem
+	case rows.Base == connectors.Struct && name != "":
+		for _, f := range rows.Fields {
+			if f.Name == name {
+				return f.Type
+			}
+		}
 	case rows.Base == connectors.Struct && i < len(rows.Fields):
 		return rows.Fields[i].Type
 	}
