@@ -97,7 +97,7 @@ func TestSinkFindsEachPlantedFault(t *testing.T) {
 	for _, f := range []fault{
 		losesFailed, keepsRows, publishesEarly, repeats, neverRevokes, abortsOnClose, noEmpty, dropsFirst, reorders, hangs,
 		stateInMemory, ignoresRoll, numbersOnly, swallows, tellsOnce, tellsForever, blamesAll, blamesWrong, givesUp, saysDone,
-		dropsUnsent, clearsFirst, namesNoStep, keepsDeleted, stageTwice,
+		dropsUnsent, clearsFirst, namesNoStep, keepsDeleted, stageTwice, hidesWitness,
 	} {
 		t.Run(string(f), func(t *testing.T) {
 			t.Parallel()

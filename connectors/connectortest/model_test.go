@@ -89,6 +89,7 @@ const (
 	namesNoStep    fault = "names no durable step"
 	keepsDeleted   fault = "does not delete rows"
 	stageTwice     fault = "publishes twice what it staged again after a lost reply"
+	hidesWitness   fault = "keeps a witness and never finds it"
 )
 
 // modelSink is the smallest two-phase sink that is right, and wrong on request.
@@ -222,6 +223,9 @@ func (s *shelf) publish(rows []connectors.Record) {
 }
 
 func (c *modelCommitter) Witness(context.Context) (connectors.CheckpointID, bool, error) {
+	if c.fault == hidesWitness {
+		return connectors.CheckpointID{}, false, nil
+	}
 	return connectors.CheckpointID{}, false, connectors.ErrNoWitness
 }
 

@@ -343,8 +343,8 @@ func (p *process) witness(ctx context.Context, s *snapshot) error {
 		return fmt.Errorf("witness: %w", err)
 	}
 	for _, c := range s.Committables {
-		if ok && !c.Empty && (w.Generation < c.Checkpoint.Generation || w.Number < c.Checkpoint.Number) {
-			return fmt.Errorf("the witness is %+v after %+v was committed", w, c.Checkpoint)
+		if !c.Empty && (!ok || w.Generation < c.Checkpoint.Generation || w.Number < c.Checkpoint.Number) {
+			return fmt.Errorf("the witness is %+v (found: %v) after %+v was committed", w, ok, c.Checkpoint)
 		}
 	}
 	return nil
