@@ -111,8 +111,7 @@ func (s *sink) diagnoseIDs(ctx context.Context, d *diagnosis) {
 	}
 	open, err := (&Transactions{sink: s}).Others(ctx, nil)
 	if err != nil {
-		var shards *kadm.ShardErrors
-		if errors.As(err, &shards) || errors.Is(err, kerr.ClusterAuthorizationFailed) {
+		if mayNotList(err) {
 			d.OK("transactional ids", s.set.prefix+".*; this user may not list those that are open")
 			return
 		}
@@ -137,4 +136,21 @@ func (s *sink) diagnoseIDs(ctx context.Context, d *diagnosis) {
 	}
 	d.Warn("transactional ids", "transactional_id_prefix", fmt.Sprintf("%s: readers with read_committed wait behind it, and the broker aborts it at %s with what a checkpoint may have prepared in it", text, oldest.Expires.UTC().Format(time.RFC3339)),
 		"start the pipeline before then; etl txn list shows which checkpoint it belongs to")
+}
+
+// mayNotList reports whether an error of listing transactions is about rights alone.
+func mayNotList(err error) bool {
+	refused := func(err error) bool {
+		return errors.Is(err, kerr.ClusterAuthorizationFailed) || errors.Is(err, kerr.TransactionalIDAuthorizationFailed)
+	}
+	var shards *kadm.ShardErrors
+	if !errors.As(err, &shards) {
+		return refused(err)
+	}
+	for _, s := range shards.Errs {
+		if !refused(s.Err) {
+			return false
+		}
+	}
+	return true
 }

@@ -2,7 +2,6 @@ package mongodb
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -59,7 +58,11 @@ func (s *sink) Diagnose(ctx context.Context, d *connectors.Diagnosis) {
 func (s *sink) diagnoseKey(ctx context.Context, d *connectors.Diagnosis, c *mongo.Collection) {
 	specs, err := c.Indexes().ListSpecifications(ctx)
 	if err != nil {
-		d.Fail("key", "key", err, "")
+		d.Warn("key", "key", "whether a unique index keeps documents of one key apart is not known: "+err.Error(), "")
+		return
+	}
+	if slices.Equal(s.cfg.Key, []string{"_id"}) {
+		d.OK("key", "_id, which is unique")
 		return
 	}
 	for i := range specs {
@@ -77,6 +80,6 @@ func (s *sink) diagnoseKey(ctx context.Context, d *connectors.Diagnosis, c *mong
 		}
 	}
 	keys := strings.Join(s.cfg.Key, ": 1, ") + ": 1"
-	d.Fail("key", "key", errors.New("no unique index of "+c.Name()+" is on exactly these fields: writes of one key at the same time make two documents"),
+	d.Warn("key", "key", "no unique index of "+c.Name()+" is on exactly these fields: writes of one key at the same time make two documents",
 		fmt.Sprintf("db.%s.createIndex({%s}, {unique: true})", c.Name(), keys))
 }
