@@ -47,6 +47,7 @@ func runChaos(c Chaos, seed uint64) error {
 		c.Faults = func(bool) {}
 	}
 	m := &monkey{world: newWorld(c.Sink), rand: rand.New(rand.NewPCG(seed, 2))}
+	defer m.wake(ctx)
 	c.Faults(true)
 	for range chaosSteps {
 		m.step(ctx)
@@ -57,6 +58,7 @@ func runChaos(c Chaos, seed uint64) error {
 	if err != nil {
 		return fmt.Errorf("start without faults: %w", err)
 	}
+	m.wake(ctx)
 	if err := p.feed(ctx, 10, whole); err != nil {
 		return fmt.Errorf("without faults: %w", err)
 	}
@@ -76,13 +78,31 @@ type monkey struct {
 	// zombies are commits of older processes that come late, of checkpoints that
 	// are not complete.
 	zombies []func(ctx context.Context)
+	// sleeping are those processes: they are not closed before that.
+	sleeping []*process
+	haunts   bool // p will be one
 }
 
 func (m *monkey) crash() {
-	if m.p != nil {
+	switch {
+	case m.p == nil:
+	case m.haunts:
+		m.sleeping = append(m.sleeping, m.p)
+	default:
 		_ = m.p.stop()
-		m.p = nil
 	}
+	m.p, m.haunts = nil, false
+}
+
+// wake lets the processes that sleep do what they were at, and ends them.
+func (m *monkey) wake(ctx context.Context) {
+	for _, late := range m.zombies {
+		late(ctx)
+	}
+	for _, p := range m.sleeping {
+		_ = p.stop()
+	}
+	m.zombies, m.sleeping = nil, nil
 }
 
 func (m *monkey) step(ctx context.Context) {
@@ -99,10 +119,7 @@ func (m *monkey) take(ctx context.Context) (string, error) {
 		var err error
 		m.p, err = m.world.start(ctx, m.last, 1+m.rand.IntN(3))
 		if err == nil {
-			for _, late := range m.zombies {
-				late(ctx)
-			}
-			m.zombies = nil
+			m.wake(ctx)
 		}
 		return "start", err
 	}
@@ -126,6 +143,7 @@ func (m *monkey) take(ctx context.Context) (string, error) {
 // haunt makes a process try to commit when a newer one has started. Whether it is
 // refused does not matter, only what the target shows.
 func (m *monkey) haunt(c connectors.Committer, coms []connectors.Committable) {
+	m.haunts = true
 	m.zombies = append(m.zombies, func(ctx context.Context) {
 		for _, com := range coms {
 			_ = c.Commit(ctx, com, false)
