@@ -52,7 +52,7 @@ func older(ctx context.Context, w *world, after int, savepoint bool) error {
 		w.disown(from)
 	}
 	w.number.Store(from.ID.Number)
-	w.repeated = &from.Next
+	w.repeated = &repetition{from.Next, p.next}
 	if p, err = w.start(ctx, from, 2); err != nil {
 		return fmt.Errorf("restore what others came after: %w", err)
 	}

@@ -27,12 +27,15 @@ type world struct {
 	number     atomic.Uint64 // of the last checkpoint; what a killed process still runs may take one too
 	retained   []*snapshot
 	// foreign are the files of a savepoint that is restored: only read by the new job.
-	foreign map[string]bool
-	pinned  []*snapshot     // savepoints, whose files are never removed
-	missing map[string]bool // values that the target has refused
-	// repeated is from where on records are published again; nil where none are.
-	repeated *[partitions]int
+	foreign  map[string]bool
+	pinned   []*snapshot     // savepoints, whose files are never removed
+	missing  map[string]bool // values that the target has refused
+	repeated *repetition     // nil where nothing is published again
 }
+
+// repetition are the offsets, by partition, that are published twice: from where a
+// restored checkpoint is to where the process before it came.
+type repetition struct{ from, to [partitions]int }
 
 func newWorld(target Sink) *world { return &world{target: target, missing: map[string]bool{}} }
 
@@ -401,7 +404,7 @@ func (w *world) verify(ctx context.Context, next [partitions]int, g connectors.G
 				continue
 			}
 			most := 1
-			if w.repeated != nil && offset >= w.repeated[part] {
+			if w.repeated != nil && offset >= w.repeated.from[part] && offset < w.repeated.to[part] {
 				most = 2
 			}
 			switch {
