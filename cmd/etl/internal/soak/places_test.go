@@ -14,10 +14,12 @@ import (
 // output is where a sink under test writes, and how someone else reads it.
 type output struct {
 	block string // the sink's block in the pipeline file
+	more  string // further sinks that it needs
 	read  func(t *testing.T, c *check)
 }
 
-// refusing is the end of the kinds of table that refuse every 500th row of a partition.
+// refusing is the end of the kinds of table that refuse every 500th row of a partition, which
+// goes to a file of dead letters.
 const refusing = "-refusing"
 
 // place makes a new output for a sink.
@@ -28,12 +30,12 @@ func (j *job) place(t *testing.T, kind string) output {
 		j.out = j.name + "-out"
 		createTopic(t, j.out)
 		return output{
-			fmt.Sprintf("kafka: {brokers: [%s], topic: %s}", strings.Join(brokers(t), ", "), j.out),
-			func(t *testing.T, c *check) { t.Helper(); c.readTopic(t, j.out) },
+			block: fmt.Sprintf("kafka: {brokers: [%s], topic: %s}", strings.Join(brokers(t), ", "), j.out),
+			read:  func(t *testing.T, c *check) { t.Helper(); c.readTopic(t, j.out) },
 		}
 	case "file":
 		dir := filepath.Join(j.dir, "out")
-		return output{filesBlock("file", dir, ""), func(t *testing.T, c *check) { t.Helper(); c.readFiles(t, dir) }}
+		return output{block: filesBlock("file", dir, ""), read: func(t *testing.T, c *check) { t.Helper(); c.readFiles(t, dir) }}
 	case "s3":
 		return j.files("s3", "s3://"+variable(t, "S3_BUCKET")+"/"+j.name, "")
 	case "s3-parquet":
@@ -53,7 +55,7 @@ func filesBlock(kind, path, more string) string {
 }
 
 func (j *job) files(kind, path, more string) output {
-	return output{filesBlock(kind, path, more), func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "files", path) }}
+	return output{block: filesBlock(kind, path, more), read: func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "files", path) }}
 }
 
 // lake is an Iceberg table of a catalog in Postgres, with its files in S3.
@@ -62,8 +64,8 @@ func (j *job) lake(t *testing.T) output {
 	variable(t, "POSTGRES_URL")
 	warehouse := "s3://" + variable(t, "S3_BUCKET") + "/" + j.name
 	return output{
-		fmt.Sprintf(`iceberg: {catalog: {type: sql, url: "${POSTGRES_URL}", name: %s, warehouse: %q}, table: soak.rows, create: true, columns: [{p: int}, {n: int}, {seen: int}], unknown_fields: ignore}`, j.name, warehouse),
-		func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "iceberg", j.name, warehouse) },
+		block: fmt.Sprintf(`iceberg: {catalog: {type: sql, url: "${POSTGRES_URL}", name: %s, warehouse: %q}, table: soak.rows, create: true, columns: [{p: int}, {n: int}, {seen: int}], unknown_fields: ignore}`, j.name, warehouse),
+		read:  func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "iceberg", j.name, warehouse) },
 	}
 }
 
@@ -81,17 +83,20 @@ func (j *job) table(t *testing.T, kind string) output {
 		columns += ", PRIMARY KEY (p, n)"
 		more = ", mode: upsert, key: [p, n]"
 	}
+	more += "}"
+	letters, dir := "", ""
 	if refuses {
 		columns += ", CHECK (n % 500 <> 499)"
-		more += "}, on_error: skip"
-	} else {
-		more += "}"
+		more += ", on_error: {dead_letter: letters}"
+		dir = filepath.Join(j.dir, "letters")
+		letters = fmt.Sprintf("letters: {%s}", filesBlock("file", dir, ""))
 	}
 	elsewhere(t, "sql", server, "CREATE TABLE "+name+" ("+columns+")")
 	t.Cleanup(func() { elsewhere(t, "sql", server, "DROP TABLE "+name) })
 	return output{
-		fmt.Sprintf(`%s: {url: "${%s_URL}", table: %s, unknown_fields: ignore%s`, server, strings.ToUpper(server), name, more),
-		func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, server, name, j.name) },
+		block: fmt.Sprintf(`%s: {url: "${%s_URL}", table: %s, unknown_fields: ignore%s`, server, strings.ToUpper(server), name, more),
+		more:  letters,
+		read:  func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, server, name, dir) },
 	}
 }
 
@@ -102,8 +107,8 @@ func (j *job) remembering(t *testing.T) output {
 	elsewhere(t, "sql", "clickhouse", "CREATE TABLE "+name+" (p Int32, n Int32, seen Int32) ENGINE = MergeTree PARTITION BY p ORDER BY n SETTINGS non_replicated_deduplication_window = 100")
 	t.Cleanup(func() { elsewhere(t, "sql", "clickhouse", "DROP TABLE "+name) })
 	return output{
-		fmt.Sprintf(`clickhouse: {url: "${CLICKHOUSE_URL}", username: "${CLICKHOUSE_USER}", password: "${CLICKHOUSE_PASSWORD}", table: %s, unknown_fields: ignore}`, name),
-		func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "clickhouse", name) },
+		block: fmt.Sprintf(`clickhouse: {url: "${CLICKHOUSE_URL}", username: "${CLICKHOUSE_USER}", password: "${CLICKHOUSE_PASSWORD}", table: %s, unknown_fields: ignore}`, name),
+		read:  func(t *testing.T, c *check) { t.Helper(); c.readElsewhere(t, "clickhouse", name) },
 	}
 }
 

@@ -50,6 +50,9 @@ func newJob(t *testing.T, sinks, until string, steps ...string) *job {
 		o := j.place(t, kind)
 		j.outputs[kind] = o
 		block += fmt.Sprintf("\n  %s: {from: last, %s}", kind, o.block)
+		if o.more != "" {
+			block += "\n  " + o.more
+		}
 	}
 	steps = slices.Concat([]string{"filter: n >= 0"}, steps, []string{"name: last\n    set: {seen: n + 1}"})
 	text := fmt.Sprintf(`pipeline: %s

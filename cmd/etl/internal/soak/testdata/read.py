@@ -96,16 +96,15 @@ def connect(kind):
     )
 
 
-def table_rows(kind, table, pipeline):
-    """The rows of a table, and those that the server refused by where they were in the input."""
-    quote = '"' if kind == "postgres" else "`"
+def table_rows(kind, table, letters):
+    """The rows of a table, and of a folder of dead letters those that the server refused, by where they were in the input."""
     with connect(kind) as db, db.cursor() as c:
         c.execute(f"SELECT p, n, seen FROM {table} ORDER BY p, n")
         rows = [("table", *r) for r in c.fetchall()]
-        c.execute(
-            f"SELECT {quote}partition{quote}, {quote}offset{quote}, {quote}offset{quote} + 1 FROM sluice_rejected WHERE pipeline = %s", (pipeline,)
-        )
-        rows += [("refused", *r) for r in c.fetchall()]
+    for name in os.listdir(letters) if os.path.isdir(letters) else []:
+        if not name.startswith((".", "_")):
+            with open(os.path.join(letters, name)) as f:
+                rows += [("refused", r["partition"], r["offset"], r["offset"] + 1) for r in map(json.loads, f)]
     # Rows of a table have no order.
     for where, p, n, seen in sorted(rows, key=lambda r: r[1:3]):
         yield f'{where}: {json.dumps({"p": p, "n": n, "seen": seen})}'
