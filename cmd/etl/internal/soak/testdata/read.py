@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import time
 import urllib.parse
 import urllib.request
 
@@ -122,16 +123,32 @@ def clickhouse_rows(table):
         yield f'table: {json.dumps({"p": p, "n": n, "seen": seen})}'
 
 
+# What libraries raise when a server is not there, or goes away.
+AWAY = {"OperationalError", "InterfaceError", "URLError", "ConnectionError", "HTTPException"}
+
+
+def patiently(read):
+    """Tries again while a server is away: other tests, at work beside this, kill it and start it again."""
+    end = time.monotonic() + 60
+    while True:
+        try:
+            return read()
+        except Exception as e:
+            if time.monotonic() > end or not any(c.__name__ in AWAY for c in type(e).__mro__):
+                raise
+        time.sleep(0.2)
+
+
 def main(what, *args):
     if what == "sql" and args[0] == "clickhouse":
-        clickhouse(args[1])
+        patiently(lambda: clickhouse(args[1]))
         return
     if what == "sql":
-        with connect(args[0]) as db, db.cursor() as c:
+        with patiently(lambda: connect(args[0])) as db, db.cursor() as c:
             c.execute(args[1])
         return
     rows = {"files": file_rows, "clickhouse": clickhouse_rows, "iceberg": iceberg_rows}.get(what)
-    for line in rows(*args) if rows else table_rows(what, *args):
+    for line in patiently(lambda: list(rows(*args) if rows else table_rows(what, *args))):
         sys.stdout.write(line + "\n")
 
 
