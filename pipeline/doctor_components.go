@@ -98,10 +98,17 @@ func (d *doctor) sink(run *sinkRun) func(context.Context, *connectors.Diagnosis)
 			return
 		}
 		dg.OK("open", "it opens, and takes rows of this pipeline; result "+strings.ReplaceAll(string(d.attempt.plan.Guarantee(run.node.guarantee)), "_", " "))
+		failed := false // then the mark of the last commit says nothing more
 		if more, ok := run.sink.(connectors.Diagnoser); ok {
+			report := dg.Report
+			dg.Report = func(f connectors.Finding) {
+				failed = failed || f.Level == connectors.LevelFailed
+				report(f)
+			}
 			more.Diagnose(ctx, dg)
+			dg.Report = report
 		}
-		if two, ok := run.sink.(connectors.TwoPhaseSink); ok {
+		if two, ok := run.sink.(connectors.TwoPhaseSink); ok && !failed {
 			d.witness(ctx, dg, two.Committer())
 		}
 	}

@@ -15,19 +15,22 @@ import (
 // Rows are kept in blocks, each compressed by itself:
 //
 //	length before and after compression, 4 bytes each; checksum of these and of what
-//	follows, 8 bytes; then, compressed: 1 where records are kept whole, else 0; the number
-//	of rows, the length of each, the rows, and what is known of the records that they
-//	were made of
+//	follows, 8 bytes; then, compressed: the rows; what is known of the records that they
+//	were made of; the length of each row, a varint; and in the last 13 bytes how long the
+//	rows and the part about records are, the number of rows, and 1 where records are kept
+//	whole, else 0
 //
-// Numbers within are varints. A file begins with a line of its own that says so.
+// The rows stand first so that they are compressed where they were made. A file begins
+// with a line of its own that says so.
 const (
-	blockSize   = 256 << 10
-	blockHeader = 16
-	maxBlock    = 1 << 30 // a longer one is damage
+	blockSize    = 256 << 10
+	blockHeader  = 16
+	blockTrailer = 13
+	maxBlock     = 1 << 30 // a longer one is damage
 )
 
 // fileMagic begins a file of kept rows; the last byte is the version.
-const fileMagic = "sluice rows 1\n"
+const fileMagic = "sluice rows 2\n"
 
 var errDamaged = errors.New("the kept rows are damaged")
 
@@ -39,7 +42,7 @@ type packer struct {
 	meta      []byte
 	last      *connectors.Origin
 	offset    int64
-	raw, out  []byte
+	out       []byte
 }
 
 // record notes what row i of rows was made of.
@@ -98,15 +101,18 @@ func (p *packer) size() int { return len(p.rows) + len(p.meta) }
 
 // pack makes a block of what was collected, in memory of its own, and begins anew.
 func (p *packer) pack() []byte {
-	whole := byte(0)
-	if p.originals {
-		whole = 1
-	}
-	raw := binary.AppendUvarint(append(p.raw[:0], whole), uint64(len(p.lens)))
+	raw := append(p.rows, p.meta...)
 	for _, n := range p.lens {
 		raw = binary.AppendUvarint(raw, uint64(n))
 	}
-	raw = append(append(raw, p.rows...), p.meta...)
+	for _, n := range [...]int{len(p.rows), len(p.meta), len(p.lens)} {
+		raw = binary.LittleEndian.AppendUint32(raw, uint32(n))
+	}
+	if p.originals {
+		raw = append(raw, 1)
+	} else {
+		raw = append(raw, 0)
+	}
 	if n := blockHeader + s2.MaxEncodedLen(len(raw)); cap(p.out) < n {
 		p.out = make([]byte, n)
 	}
@@ -116,8 +122,8 @@ func (p *packer) pack() []byte {
 	binary.LittleEndian.PutUint32(block, uint32(len(raw)))
 	binary.LittleEndian.PutUint32(block[4:], uint32(len(packed)))
 	binary.LittleEndian.PutUint64(block[8:], checksum(block[:8], block[blockHeader:]))
-	p.raw, p.lens, p.last, p.offset = keep(raw), p.lens[:0], nil, 0
-	p.rows, p.meta, p.out = keep(p.rows), keep(p.meta), keep(p.out)
+	p.lens, p.last, p.offset = p.lens[:0], nil, 0
+	p.rows, p.meta, p.out = keep(raw), keep(p.meta), keep(p.out)
 	return block
 }
 
@@ -148,7 +154,6 @@ type Block struct {
 	originals bool
 	raw       []byte
 	packed    []byte
-	lens      []int
 }
 
 // Record is what row i was made of: where it is from, and, where on_error is
@@ -195,27 +200,32 @@ func (b *Block) read(r io.Reader) error {
 }
 
 func (b *Block) unpack() error {
-	c := cursor{rest: b.raw}
-	b.originals = c.byte() == 1
-	n := c.length()
-	b.Rows, b.records = b.Rows[:0], b.records[:0]
-	b.lens = b.lens[:0]
-	total := 0
-	for range n {
-		l := c.length()
-		b.lens = append(b.lens, l)
-		total += l
-	}
-	if c.bad || total > len(c.rest) {
+	end := len(b.raw) - blockTrailer
+	if end < 0 {
 		return errDamaged
 	}
-	b.Data, c.rest = c.rest[:total:total], c.rest[total:]
-	at := 0
-	for _, l := range b.lens {
-		b.Rows = append(b.Rows, b.Data[at:at+l:at+l])
-		at += l
+	trailer := b.raw[end:]
+	number := func(i int) int { return int(binary.LittleEndian.Uint32(trailer[4*i:])) }
+	rows, meta, n := number(0), number(1), number(2)
+	if rows+meta+n > end { // a length takes a byte at least
+		return errDamaged
 	}
-	b.meta = c.rest
+	b.originals = trailer[12] == 1
+	b.Data, b.meta = b.raw[:rows:rows], b.raw[rows:rows+meta]
+	b.Rows, b.records = b.Rows[:0], b.records[:0]
+	c := cursor{rest: b.raw[rows+meta : end]}
+	rest := b.Data
+	for range n {
+		l := c.uvarint()
+		if l > uint64(len(rest)) {
+			return errDamaged
+		}
+		b.Rows = append(b.Rows, rest[:l:l])
+		rest = rest[l:]
+	}
+	if c.bad || len(rest) > 0 || len(c.rest) > 0 {
+		return errDamaged
+	}
 	return nil
 }
 

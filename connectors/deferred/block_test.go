@@ -84,9 +84,38 @@ func TestRowsAreReadAgainFromTheFirst(t *testing.T) {
 	}
 }
 
+func TestRowsTakeNoMemoryOfTheirOwn(t *testing.T) {
+	s := NewSink(&memory{table: &table{}}, Options{Kind: "memory"})
+	if err := s.Open(t.Context(), connectors.SinkEnv{Budget: 64 << 20}); err != nil {
+		t.Fatal(err)
+	}
+	w := newWriter(s, 0, &same{})
+	rows := records(make([]connectors.Record, 1000)...)
+	allocs := testing.AllocsPerRun(20, func() {
+		if err := w.Write(t.Context(), rows); err != nil {
+			t.Fatal(err)
+		}
+	})
+	if allocs > 10 {
+		t.Errorf("%v allocations for 1000 rows", allocs)
+	}
+}
+
+// same keeps rows as they are.
+type same struct{ rows *connectors.Rows }
+
+func (e *same) Begin(rows *connectors.Rows) error {
+	e.rows = rows
+	return nil
+}
+
+func (e *same) Append(dst []byte, i int) ([]byte, error) {
+	return append(dst, e.rows.Values[i]...), nil
+}
+
 func FuzzBlock(f *testing.F) {
-	f.Add([]byte{1, 2, 1, 1, 'a', 'b', 0, 0})
-	f.Add([]byte{0, 1, 1, 'a', 2, 1, 't', 2, 4})
+	f.Add([]byte{'a', 'b', 0, 0, 1, 1, 2, 0, 0, 0, 2, 0, 0, 0, 2, 0, 0, 0, 1})
+	f.Add([]byte{'a', 2, 1, 't', 2, 4, 1, 1, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0})
 	f.Fuzz(func(_ *testing.T, raw []byte) {
 		b := Block{raw: raw}
 		if b.unpack() == nil {

@@ -57,14 +57,12 @@ func (w *writer) Write(ctx context.Context, rows *connectors.Rows) error {
 	}
 	var refused []connectors.RowError
 	for i := range rows.Sel {
-		err := w.add(rows, i)
-		var r *Refused
-		switch {
-		case err == nil:
-		case errors.As(err, &r):
-			refused = append(refused, connectors.RowError{Row: i, Kind: r.Kind, Reason: r.Reason})
-		default:
-			return w.fail(err)
+		if err := w.add(rows, i); err != nil {
+			why, ok := errors.AsType[*Refused](err)
+			if !ok {
+				return w.fail(err)
+			}
+			refused = append(refused, connectors.RowError{Row: i, Kind: why.Kind, Reason: why.Reason})
 		}
 	}
 	if refused != nil {

@@ -26,6 +26,7 @@ type copyReader struct {
 	line func(k *kept, before int64, dst []byte) []byte
 
 	mu     sync.Mutex
+	kept   kept // of the row in hand; a variable of its own would be an allocation per row
 	buf    []byte
 	rest   []byte // of buf, not read yet
 	before int64
@@ -55,12 +56,10 @@ func (r *copyReader) fill() {
 	}
 	r.buf = slices.Grow(r.buf[:0], len(b.Data))
 	for i := range b.Rows {
-		k, err := takeApart(b.Rows[i])
-		if err != nil {
-			r.err = err
+		if r.kept, r.err = takeApart(b.Rows[i]); r.err != nil {
 			return
 		}
-		r.buf = r.line(&k, r.before, r.buf)
+		r.buf = r.line(&r.kept, r.before, r.buf)
 		r.before++
 	}
 	r.rest = r.buf

@@ -65,6 +65,10 @@ func (e *rowEncoder) Append(dst []byte, i int) ([]byte, error) {
 			dst = append(dst, `\N`...)
 			continue
 		}
+		if col.free && v.Kind() == connectors.String && isPlain(v.Raw()) {
+			dst = append(dst, v.Raw()...)
+			continue
+		}
 		at := len(dst)
 		if dst, err = col.write(dst, v); err != nil {
 			return dst, &deferred.Refused{Kind: "type", Reason: fmt.Sprintf("column %s (%s): %s", col.name, col.text, err)}

@@ -24,6 +24,13 @@ type sinkColumn struct {
 	reads      connectors.Type
 	write      appendFunc
 	plain      bool // what write appends needs no escapes
+	free       bool // text of any length
+}
+
+// chooseWriter finds out from the type how values are written.
+func (c *sinkColumn) chooseWriter() {
+	c.write, c.plain, c.reads = writerOf(&c.typ)
+	c.free = c.typ.elem == nil && c.typ.labels == nil && (c.typ.name == "text" || c.typ.name == "citext")
 }
 
 // columnType is a type without its domain.
@@ -83,7 +90,7 @@ func (t *target) readColumns(ctx context.Context, tx pgx.Tx) ([]sinkColumn, erro
 		if c.typ, err = readType(ctx, tx, c.typ, &c.notNull); err != nil {
 			return nil, classify(err)
 		}
-		c.write, c.plain, c.reads = writerOf(&c.typ)
+		c.chooseWriter()
 	}
 	return all, nil
 }

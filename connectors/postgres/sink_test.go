@@ -56,7 +56,7 @@ func encoder(t *testing.T, mode string, key []string, types ...columnType) *rowE
 	}
 	for i, typ := range types {
 		col := sinkColumn{name: string(rune('a' + i)), typ: typ, text: typ.name}
-		col.write, col.plain, col.reads = writerOf(&typ)
+		col.chooseWriter()
 		target.columns = append(target.columns, col)
 	}
 	e, err := target.NewRowEncoder()
