@@ -48,7 +48,7 @@ func (a *app) serveControl(ctx context.Context, plans []*pipeline.Plan, controls
 		api.Add(p.Spec.Name, controls[i])
 	}
 	a.log.Debug("answering", "socket", ln.Addr().String())
-	stop := web.Serve(ctx, ln, api.Handler())
+	stop := web.ServeSocket(ctx, ln, api.Handler())
 	return func() {
 		if err := stop(); err != nil {
 			a.log.Warn("answering ended", "err", err)

@@ -41,7 +41,7 @@ checkpoint: {interval: 1h}
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := Serve(t.Context(), ln, api.Handler())
+	end := ServeSocket(t.Context(), ln, api.Handler())
 	ctx, cancel := context.WithCancel(context.Background())
 	ran = make(chan error, 1)
 	done := make(chan struct{})
@@ -140,7 +140,7 @@ func TestAnAnswerIsGivenBeforeTheServerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked, goOn := make(chan struct{}), make(chan struct{})
-	end := Serve(t.Context(), ln, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	end := ServeSocket(t.Context(), ln, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(asked)
 		<-goOn
 		answer(w, http.StatusOK, []pipeline.Status{{Pipeline: "late"}})
@@ -275,7 +275,7 @@ func TestADirectoryThatCannotBeUsedHidesNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := Serve(t.Context(), ln, NewAPI().Handler())
+	end := ServeSocket(t.Context(), ln, NewAPI().Handler())
 	found, err := Processes(t.Context(), []string{bad, good})
 	if len(found) != 1 || err == nil || !strings.Contains(err.Error(), bad) {
 		t.Errorf("found %v, error %v", found, err)

@@ -197,9 +197,9 @@ func Processes(ctx context.Context, dirs []string) ([]Process, error) {
 // shutDownWithin is how long answers that are under way may take at the end.
 const shutDownWithin = 5 * time.Second
 
-// Serve answers requests until end is called, which lets answers that are under way
-// come to their end.
-func Serve(ctx context.Context, ln net.Listener, h http.Handler) (end func() error) {
+// ServeSocket answers requests on the socket of a process until end is called, which
+// lets answers that are under way come to their end.
+func ServeSocket(ctx context.Context, ln net.Listener, h http.Handler) (end func() error) {
 	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ln) }()
