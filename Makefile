@@ -11,19 +11,36 @@ RACE   := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Packages with tests that need services.
 NEED_SERVICES = $(shell grep -rlE --include='*_test.go' '^//go:build .*\bintegration\b' . | xargs -r -n1 dirname | sort -u)
 
-.PHONY: help build demo test integration soak bench lint fmt clean
+.PHONY: help build dashboard demo test test-dashboard integration soak bench lint fmt clean
+
+# The pages of the daemon, built where npm is; a binary without them serves one that says so.
+DASHBOARD := cmd/etl/internal/dashboard
+PAGES     := $(if $(shell command -v npm),$(DASHBOARD)/dist/index.html)
 
 help: ## lists the targets
-	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 14
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 16
 
-build: ## the program, one static binary: bin/etl
+build: dashboard ## the program, one static binary: bin/etl, with the dashboard where npm is
 	CGO_ENABLED=0 go build $(BUILD) -o bin/etl ./cmd/etl
+
+dashboard: $(PAGES)
+
+$(DASHBOARD)/node_modules/.package-lock.json: $(DASHBOARD)/package-lock.json
+	cd $(DASHBOARD) && npm ci --no-audit --no-fund
+	@touch $@
+
+$(DASHBOARD)/dist/index.html: $(DASHBOARD)/node_modules/.package-lock.json $(shell find $(DASHBOARD)/src $(DASHBOARD)/public $(DASHBOARD)/*.html $(DASHBOARD)/*.ts -type f)
+	cd $(DASHBOARD) && npm run build
+	@touch $@
 
 demo: build ## the whole story within a minute, without any service: a crash on view, and exact counts after it
 	bin/etl demo --once
 
 test: ## all tests that need no services
 	$(GOTEST) $(RACE) -timeout 10m ./...
+
+test-dashboard: $(DASHBOARD)/node_modules/.package-lock.json ## types and tests of the dashboard; needs Node 20.19 or newer
+	cd $(DASHBOARD) && npm test
 
 integration: ## starts real services, runs the tests that need them, stops them
 	deploy/services/with.sh kafka postgres mysql redis s3 hdfs opensearch clickhouse mongodb schema-registry python iceberg-reader iceberg-rest -- $(GOTEST) -tags integration -timeout 40m $(NEED_SERVICES)

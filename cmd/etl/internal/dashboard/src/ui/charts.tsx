@@ -1,0 +1,100 @@
+import { useEffect, useRef } from "preact/hooks";
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import { sparkPath } from "../lib/series";
+import { color, shade } from "./theme";
+import { useWidth } from "./use";
+
+/** Sparkline is the newest values as a line, for a look; the number beside it says how much. */
+export function Sparkline({ values, label }: { values: readonly number[]; label: string }) {
+  const shown = values.slice(-60);
+  const { line, area } = sparkPath(shown, 120, 26, 60);
+  return (
+    <svg class="spark" viewBox="0 0 120 26" preserveAspectRatio="none" role="img" aria-label={label}>
+      <path class="area" d={area} />
+      <path class="line" d={line} vector-effect="non-scaling-stroke" />
+    </svg>
+  );
+}
+
+export interface Curve {
+  label: string;
+  color: string; // name of a custom property
+  format: (value: number) => string;
+  bars?: boolean;
+  fill?: boolean;
+}
+
+interface ChartProps {
+  label: string;
+  height: number;
+  curves: Curve[];
+  data: uPlot.AlignedData;
+  /** time says that x are seconds since 1970; otherwise they are numbers of checkpoints. */
+  time: boolean;
+  pick?: (index: number) => void;
+}
+
+/** Chart draws curves or bars over time or checkpoints. */
+export function Chart(p: ChartProps) {
+  const [box, width] = useWidth<HTMLDivElement>();
+  const chart = useRef<uPlot | null>(null);
+  const pick = useRef(p.pick);
+  pick.current = p.pick;
+  const shape = `${p.curves.map((c) => c.label).join()}/${p.time}/${p.height}/${shade.value}`;
+  useEffect(() => {
+    if (!box.current || width === 0) return;
+    const u = new uPlot(options(p, width), p.data, box.current);
+    u.over.addEventListener("click", () => {
+      if (u.cursor.idx !== null && u.cursor.idx !== undefined) pick.current?.(u.cursor.idx);
+    });
+    if (p.pick) u.over.style.cursor = "pointer";
+    chart.current = u;
+    return () => {
+      u.destroy();
+      chart.current = null;
+    };
+  }, [shape, width === 0]);
+  useEffect(() => chart.current?.setSize({ width, height: p.height }), [width]);
+  useEffect(() => chart.current?.setData(p.data), [p.data]);
+  return <div class="chart" ref={box} role="img" aria-label={p.label} />;
+}
+
+function options(p: ChartProps, width: number): uPlot.Options {
+  const grid = { stroke: color("line"), width: 1 };
+  const font = "11px system-ui, sans-serif";
+  const axis = { stroke: color("muted"), font, grid, ticks: { show: false } };
+  const first = p.curves[0]!;
+  return {
+    width,
+    height: p.height,
+    padding: [10, 8, 0, 0],
+    cursor: { y: false, drag: { x: false, y: false }, points: { show: !p.curves.some((c) => c.bars) } },
+    legend: { live: true },
+    scales: { x: { time: p.time }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
+    axes: [
+      { ...axis, grid: { show: false }, size: 26, ...(p.time ? { values: timeLabels } : { values: (_u, splits) => splits.map((s) => (Number.isInteger(s) ? String(s) : "")) }) },
+      { ...axis, size: 64, values: (_u, splits) => splits.map((s) => first.format(s)) },
+    ],
+    series: [
+      { label: p.time ? "Time" : "Checkpoint", value: (_u, v) => (v === null || v === undefined ? "–" : p.time ? new Date(v * 1000).toLocaleTimeString("en-GB") : String(v)) },
+      ...p.curves.map((c): uPlot.Series => {
+        const stroke = color(c.color);
+        return {
+          label: c.label,
+          stroke,
+          width: c.bars ? 0 : 1.6,
+          ...(c.bars ? { fill: stroke, paths: uPlot.paths.bars!({ size: [0.7, 26], radius: 0.12 }) } : {}),
+          ...(c.fill ? { fill: stroke.replace(/^rgb\((.*)\)$/, "rgba($1, 0.1)") } : {}),
+          points: { show: false },
+          value: (_u, v) => (v === null || v === undefined ? "–" : c.format(v)),
+        };
+      }),
+    ],
+  };
+}
+
+function timeLabels(_u: uPlot, splits: number[]): string[] {
+  const short = splits.length > 1 && splits[1]! - splits[0]! < 60;
+  return splits.map((s) => new Date(s * 1000).toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit", ...(short ? { second: "2-digit" } : {}) }));
+}
