@@ -64,3 +64,17 @@ func (k *keyedTask) progress() StepProgress {
 	}
 	return s
 }
+
+// Counts are those of Progress; they are cheap to tell.
+func (c *Control) Counts() Counts {
+	c.mu.Lock()
+	run := c.run
+	c.mu.Unlock()
+	var out Counts
+	if run != nil {
+		for _, t := range run.a.tasks {
+			out.add(&t.counts)
+		}
+	}
+	return out
+}

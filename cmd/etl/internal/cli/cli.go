@@ -108,7 +108,7 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.logLevel, "log-level", "", "debug, info, warn or error")
 	f.StringVar(&a.logFormat, "log-format", "", "text or json")
 	f.BoolVar(&a.json, "json", false, "print results as JSON")
-	c.AddCommand(a.runCommand(), a.validateCommand(), a.planCommand(), a.doctorCommand(), a.demoCommand(), a.checkpointCommand(), a.savepointCommand(), a.stopCommand(), a.cancelCommand(), a.stateCommand(), a.txnCommand(), a.dlqCommand(), a.listCommand(), a.explainCommand(), a.versionCommand())
+	c.AddCommand(a.runCommand(), a.serveCommand(), a.validateCommand(), a.planCommand(), a.doctorCommand(), a.demoCommand(), a.checkpointCommand(), a.savepointCommand(), a.stopCommand(), a.cancelCommand(), a.stateCommand(), a.txnCommand(), a.dlqCommand(), a.listCommand(), a.explainCommand(), a.versionCommand())
 	c.InitDefaultHelpCmd()
 	if help, _, err := c.Find([]string{"help"}); err == nil {
 		help.Short = "Shows the help of a command"
@@ -127,7 +127,7 @@ func wantFiles(_ *cobra.Command, args []string) error {
 // configure reads the settings: defaults, file, environment, flags.
 func (a *app) configure(c *cobra.Command) error {
 	flags := map[string]string{}
-	for flag, key := range map[string]string{"log-level": "log.level", "log-format": "log.format", "memory": "memory"} {
+	for flag, key := range map[string]string{"log-level": "log.level", "log-format": "log.format", "memory": "memory", "state-dir": "state_dir"} {
 		if f := c.Flags().Lookup(flag); f != nil && f.Changed {
 			flags[key] = f.Value.String()
 		}

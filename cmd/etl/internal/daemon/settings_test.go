@@ -22,7 +22,7 @@ func TestLaterSettingsWin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Settings{LogLevel: slog.LevelError, LogFormat: "json", Memory: 64 << 20, ShutdownTimeout: 30 * time.Second}
+	want := Settings{LogLevel: slog.LevelError, LogFormat: "json", Memory: 64 << 20, ShutdownTimeout: 30 * time.Second, ReloadTimeout: 5 * time.Minute}
 	if s != want {
 		t.Errorf("settings are %+v, want %+v", s, want)
 	}

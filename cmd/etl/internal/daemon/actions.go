@@ -1,0 +1,327 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
+	"github.com/sluice-etl/sluice/pipeline"
+)
+
+// find is the unit of a name.
+func (d *Daemon) find(name string) (*unit, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	u := d.units[name]
+	if u == nil {
+		return nil, fmt.Errorf("pipeline %s: %w", name, api.ErrUnknown)
+	}
+	return u, nil
+}
+
+// withTurn does something to a pipeline while nobody else starts or stops it.
+func (d *Daemon) withTurn(ctx context.Context, name string, do func(*unit) error) error {
+	u, err := d.find(name)
+	if err != nil {
+		return err
+	}
+	if err := u.take(ctx); err != nil {
+		return err
+	}
+	defer u.giveBack()
+	switch {
+	case d.isEnding():
+		return conflict("the daemon is ending")
+	case u.isGone():
+		return fmt.Errorf("pipeline %s: %w", name, api.ErrUnknown)
+	}
+	return do(u)
+}
+
+func (u *unit) isGone() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.gone
+}
+
+// startPatience is how long a start waits for records to flow before it says that it goes on.
+const startPatience = 10 * time.Second
+
+// Start implements api.Service.
+func (d *Daemon) Start(ctx context.Context, actor, name string, o api.StartOptions) (moved []api.Moved, err error) {
+	err = d.withTurn(ctx, name, func(u *unit) error {
+		if err := u.canStart(&o); err != nil {
+			return err
+		}
+		opts := pipeline.Options{
+			From: o.From, Claim: o.Claim, AcceptDuplicates: o.AcceptDuplicates,
+			AllowNonRestoredState: o.AllowNonRestoredState, AllowDrained: o.AllowDrained,
+		}
+		if len(o.SetOffsets) > 0 {
+			return errors.New("setting offsets is not built yet")
+		}
+		u.tell("started", levelInfo, "started"+startText(&o), actor)
+		return u.begin(ctx, opts)
+	})
+	return moved, err
+}
+
+// begin starts the newest definition and waits a while until records flow.
+func (u *unit) begin(ctx context.Context, o pipeline.Options) error {
+	u.mu.Lock()
+	def := u.file
+	u.pending = ""
+	u.mu.Unlock()
+	r := u.launch(def, o)
+	return r.awaitFlow(ctx, startPatience)
+}
+
+// awaitFlow waits until records flow, at most for a while. Its error is what the run has
+// ended with.
+func (r *run) awaitFlow(ctx context.Context, most time.Duration) error {
+	late := time.NewTimer(most)
+	defer late.Stop()
+	select {
+	case <-r.flows:
+	case <-r.over:
+		return r.err
+	case <-late.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// canStart refuses a start that cannot be.
+func (u *unit) canStart(o *api.StartOptions) error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.run != nil {
+		state, _ := u.state()
+		return conflict("pipeline %s is %s already: stop or pause it first", u.name, state)
+	}
+	if !u.file.valid() {
+		return conflict("the file of pipeline %s has faults: %s", u.name, u.file.failure())
+	}
+	switch {
+	case u.cancelled && o.From == "":
+		return conflict("pipeline %s was cancelled: say from where to go on, from %s or none for a fresh start", u.name, orNothing(u.left))
+	case u.rest == api.Finished && o.From == "":
+		return conflict("the input of pipeline %s was read to its end: start it from none to read it again, or from a checkpoint", u.name)
+	}
+	return nil
+}
+
+func startText(o *api.StartOptions) string {
+	var parts []string
+	if o.From != "" {
+		parts = append(parts, "from "+o.From)
+	}
+	for _, flag := range []struct {
+		set  bool
+		text string
+	}{
+		{o.Claim, "which it claims"}, {o.AcceptDuplicates, "accepting duplicates"},
+		{o.AllowNonRestoredState, "dropping state that has no operator"}, {o.AllowDrained, "from what may be drained"},
+	} {
+		if flag.set {
+			parts = append(parts, flag.text)
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " " + strings.Join(parts, ", ")
+}
+
+// Pause implements api.Service.
+func (d *Daemon) Pause(ctx context.Context, actor, name string) (taken *pipeline.Taken, err error) {
+	err = d.withTurn(ctx, name, func(u *unit) error {
+		taken, err = u.pause(ctx, actor)
+		return err
+	})
+	return taken, err
+}
+
+// pause ends what runs so that its job can go on.
+func (u *unit) pause(ctx context.Context, actor string) (*pipeline.Taken, error) {
+	r, err := u.needRun("be paused")
+	if err != nil {
+		return nil, err
+	}
+	u.mu.Lock()
+	r.rest = api.Paused
+	u.mu.Unlock()
+	taken := r.leave(ctx)
+	if !r.hasEnded() {
+		return nil, fmt.Errorf("pipeline %s is still taking its last checkpoint, and is paused after that: %w", u.name, context.Cause(ctx))
+	}
+	if r.err != nil {
+		return nil, fmt.Errorf("pipeline %s failed while it was paused: %w", u.name, r.err)
+	}
+	u.mu.Lock()
+	rest := u.rest
+	u.mu.Unlock()
+	if rest != api.Paused {
+		return nil, conflict("pipeline %s has ended meanwhile: it is %s", u.name, rest)
+	}
+	text := "paused with checkpoint " + taken.Path
+	if taken.Warning != "" {
+		text = "paused; " + taken.Warning
+	}
+	u.tell("paused", levelInfo, text, actor)
+	return taken, nil
+}
+
+// needRun is what runs, or an error that says what the pipeline is at.
+func (u *unit) needRun(do string) (*run, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if u.run == nil {
+		state, _ := u.state()
+		return nil, conflict("pipeline %s cannot %s: it is %s", u.name, do, state)
+	}
+	return u.run, nil
+}
+
+// Resume implements api.Service.
+func (d *Daemon) Resume(ctx context.Context, actor, name string) error {
+	return d.withTurn(ctx, name, func(u *unit) error {
+		u.mu.Lock()
+		state, _ := u.state()
+		u.mu.Unlock()
+		if state != api.Paused {
+			return conflict("pipeline %s is not paused: it is %s", u.name, state)
+		}
+		u.tell("resumed", levelInfo, "resumed", actor)
+		return u.begin(ctx, pipeline.Options{})
+	})
+}
+
+// Restart implements api.Service.
+func (d *Daemon) Restart(ctx context.Context, actor, name string) error {
+	return d.withTurn(ctx, name, func(u *unit) error {
+		if err := u.canRestart(); err != nil {
+			return err
+		}
+		u.tell("action", levelInfo, "restart asked for", actor)
+		if u.running() != nil {
+			if _, err := u.pause(ctx, actor); err != nil {
+				return err
+			}
+		}
+		return u.begin(ctx, pipeline.Options{})
+	})
+}
+
+func (u *unit) canRestart() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch state, _ := u.state(); state {
+	case api.Invalid, api.Stopped, api.Finished:
+		return conflict("pipeline %s cannot be restarted: it is %s", u.name, state)
+	default:
+		return nil
+	}
+}
+
+// control is what steers a pipeline that runs.
+func (d *Daemon) control(name, do string) (*unit, *run, error) {
+	u, err := d.find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	r, err := u.needRun(do)
+	return u, r, err
+}
+
+// settled waits until the end of a run is known, after its job has ended.
+func settled(ctx context.Context, r *run, t *pipeline.Taken, err error) (*pipeline.Taken, error) {
+	if t, err = answered(t, err); err != nil {
+		return nil, err
+	}
+	select {
+	case <-r.over:
+	case <-ctx.Done():
+	}
+	return t, nil
+}
+
+// Stop implements api.Service.
+func (d *Daemon) Stop(ctx context.Context, actor, name string, o pipeline.StopOptions) (*pipeline.Taken, error) {
+	u, r, err := d.control(name, "be stopped")
+	if err != nil {
+		return nil, err
+	}
+	u.tell("action", levelInfo, "stop asked for"+stopText(o), actor)
+	t, err := r.control.Stop(ctx, o)
+	return settled(ctx, r, t, err)
+}
+
+func stopText(o pipeline.StopOptions) string {
+	text := ""
+	if o.Savepoint {
+		text += ", with a savepoint"
+	}
+	if o.Drain {
+		text += ", drained"
+	}
+	return text
+}
+
+// Cancel implements api.Service.
+func (d *Daemon) Cancel(ctx context.Context, actor, name string) (*pipeline.Taken, error) {
+	u, r, err := d.control(name, "be cancelled")
+	if err != nil {
+		return nil, err
+	}
+	u.tell("action", levelInfo, "cancel asked for", actor)
+	t, err := r.control.Cancel(ctx)
+	return settled(ctx, r, t, err)
+}
+
+// Skip implements api.Service.
+func (d *Daemon) Skip(context.Context, string, string, string, int32, int64) ([]api.Moved, error) {
+	return nil, errors.New("skipping a record is not built yet")
+}
+
+// Checkpoint implements api.Service.
+func (d *Daemon) Checkpoint(ctx context.Context, actor, name string) (*pipeline.Taken, error) {
+	u, r, err := d.control(name, "take a checkpoint")
+	if err != nil {
+		return nil, err
+	}
+	u.tell("action", levelInfo, "checkpoint asked for", actor)
+	t, err := r.control.Checkpoint(ctx)
+	return answered(t, err)
+}
+
+// Savepoint implements api.Service.
+func (d *Daemon) Savepoint(ctx context.Context, actor, name, dir string) (*pipeline.Taken, error) {
+	u, r, err := d.control(name, "take a savepoint")
+	if err != nil {
+		return nil, err
+	}
+	u.tell("action", levelInfo, "savepoint asked for", actor)
+	t, err := answered(r.control.Savepoint(ctx, dir))
+	if err == nil {
+		u.tell("savepoint", levelInfo, "savepoint "+t.Path, actor)
+	}
+	return t, err
+}
+
+// answered gives the errors of a control the kinds of the API.
+func answered(t *pipeline.Taken, err error) (*pipeline.Taken, error) {
+	var phase *pipeline.PhaseError
+	switch {
+	case errors.As(err, &phase):
+		return nil, conflict("%s", err.Error())
+	case errors.Is(err, pipeline.ErrNoSavepointDir):
+		return nil, invalid("%s", err.Error())
+	case err != nil:
+		return nil, err
+	}
+	return t, nil
+}

@@ -1,0 +1,46 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
+)
+
+// The levels of events and problems.
+const (
+	levelInfo    = "info"
+	levelWarning = "warning"
+	levelError   = "error"
+)
+
+const (
+	keptEvents    = 1000
+	defaultEvents = 200 // of one answer
+)
+
+// tell notes an event, and writes it to the log.
+func (d *Daemon) tell(e api.Event) {
+	d.events.add(func(number uint64) api.Event {
+		e.Number, e.Time = number, time.Now()
+		return e
+	})
+	level := map[string]slog.Level{levelWarning: slog.LevelWarn, levelError: slog.LevelError}[e.Level]
+	attrs := []slog.Attr{slog.String("event", e.Kind)}
+	if e.Pipeline != "" {
+		attrs = append(attrs, slog.String(pipelineKey, e.Pipeline))
+	}
+	if e.Actor != "" {
+		attrs = append(attrs, slog.String("actor", e.Actor))
+	}
+	d.log.LogAttrs(context.Background(), level, e.Text, attrs...)
+}
+
+// Events implements api.Service.
+func (d *Daemon) Events(_ context.Context, pipeline string, after uint64, limit int) ([]api.Event, <-chan struct{}) {
+	if limit <= 0 || limit > keptEvents {
+		limit = defaultEvents
+	}
+	return d.events.since(after, limit, func(e *api.Event) bool { return pipeline == "" || e.Pipeline == pipeline })
+}
