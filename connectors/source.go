@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"time"
 )
 
 // Source reads records that are divided into splits, such as the partitions of
@@ -52,6 +53,14 @@ type Availability struct {
 	Gone bool
 	// Err is why the split cannot be read from its position; it is permanent.
 	Err error
+}
+
+// Keeper is implemented by sources whose records are removed after a time.
+type Keeper interface {
+	// Keeps is how long a record of the split is kept, and false where that is not known
+	// or for good. It answers at once, by what the source was told lately, and is safe for
+	// concurrent use.
+	Keeps(split string) (time.Duration, bool)
 }
 
 // Counter is implemented by sources that count what happened to their splits, for

@@ -26,22 +26,23 @@ type attempt struct {
 	origin      atomic.Value // string, see connectors.SinkEnv
 	restored    atomic.Value // connectors.CheckpointFiles, see connectors.SinkEnv
 
-	sources []*sourceRun
-	sinks   map[string]*sinkRun
-	commits *committers
-	shared  sharedObjects
-	tasks   []*task
-	coord   *checkpoint.Coordinator
-	job     *checkpoint.Job
-	savers  savers
-	order   atomic.Pointer[stopOrder] // the latest stop
-	clocks  *clockGroup
-	workdir *workdir // of the disk backend; nil for memory
-	uploads *uploads
-	limits  limits
-	counts  *tally
-	late    atomic.Int64 // rows refused at a commit that were handed to on_error
-	ending  atomic.Bool  // the input is at its end, so that nothing is kept for later
+	sources  []*sourceRun
+	sinks    map[string]*sinkRun
+	commits  *committers
+	shared   sharedObjects
+	tasks    []*task
+	coord    *checkpoint.Coordinator
+	job      *checkpoint.Job
+	savers   savers
+	order    atomic.Pointer[stopOrder] // the latest stop
+	clocks   *clockGroup
+	workdir  *workdir // of the disk backend; nil for memory
+	uploads  *uploads
+	limits   limits
+	counts   *tally
+	failures failureCounts // since the attempt began
+	late     atomic.Int64  // rows refused at a commit that were handed to on_error
+	ending   atomic.Bool   // the input is at its end, so that nothing is kept for later
 
 	ended  chan struct{} // closed when every source is read to its end
 	left   atomic.Int32  // source tasks that are not at their end
@@ -101,6 +102,7 @@ func (a *attempt) run(ctx context.Context) error {
 	}
 	start(a.coord.Run)
 	start(a.watchFailures)
+	start(a.sampleTime)
 	start(a.discover)
 	start(a.awaitCancel)
 	start(a.takeSavepoints)

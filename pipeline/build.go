@@ -10,6 +10,7 @@ import (
 	"github.com/sluice-etl/sluice/connectors/format"
 	"github.com/sluice-etl/sluice/pipeline/expr"
 	"github.com/sluice-etl/sluice/pipeline/spec"
+	"github.com/sluice-etl/sluice/pipeline/state"
 	"github.com/sluice-etl/sluice/pipeline/transform"
 )
 
@@ -62,6 +63,11 @@ func (a *attempt) buildTask(c *chain, subtask int, inboxes map[*chain][]*inbox) 
 	if err := t.openWriters(); err != nil {
 		return nil, err
 	}
+	if c.source != nil {
+		t.source = t.operator(c.name, 1)
+	}
+	t.shown.watermark.Store(state.MinTime)
+	t.shown.idle.Store(true)
 	b := &builder{
 		task: t, inboxes: inboxes, exchanges: map[*chain]exchange{}, merged: map[*node]*merger{}, meeting: map[*chain]*merger{},
 	}
@@ -86,6 +92,9 @@ func (a *attempt) buildTask(c *chain, subtask int, inboxes map[*chain][]*inbox) 
 		}
 	}
 	t.failAt = t.failer(c.name, c.onError, c.view)
+	if c.source == nil {
+		t.failAt = t.operator(operatorOf(c.name), 0).early(t.failAt)
+	}
 	return t, t.makeDecoder()
 }
 
@@ -165,7 +174,7 @@ func (t *task) openWriters() error {
 		if err != nil {
 			return fmt.Errorf("sink %s: open writer: %w", s.spec.Name, err)
 		}
-		t.sinks = append(t.sinks, &sinkWriter{name: s.spec.Name, node: s, index: run.nextWriter, writer: w})
+		t.sinks = append(t.sinks, &sinkWriter{name: s.spec.Name, node: s, index: run.nextWriter, writer: w, counts: t.operator(s.spec.Name, 1)})
 		run.nextWriter++
 	}
 	return nil
@@ -250,14 +259,17 @@ func (b *builder) node(n *node) (receiver, error) {
 		if err != nil {
 			return nil, err
 		}
-		inst := n.step.Start(b.runEnv(fail, func(ctx context.Context, output int, batch *connectors.Batch, sel []uint16) error {
+		counts := t.operator(n.name, len(n.outputs))
+		counts.branches = n.outName
+		inst := n.step.Start(b.runEnv(counts, fail, func(ctx context.Context, output int, batch *connectors.Batch, sel []uint16) error {
+			counts.out[output].Add(int64(len(sel)))
 			return outs[output](ctx, batch, sel)
 		}))
 		if g, ok := n.step.(transform.Gate); ok {
 			t.gates = append(t.gates, g)
 			t.slice = min(t.slice, g.SliceRows())
 		}
-		r = inst.Process
+		r = counts.counting(inst.Process)
 	}
 	if n.this == expr.WholeRaw {
 		return r, nil
@@ -277,10 +289,10 @@ func (b *builder) outputs(n *node) ([]receiver, error) {
 	return outs, nil
 }
 
-func (b *builder) runEnv(fail failFunc, emit func(context.Context, int, *connectors.Batch, []uint16) error) transform.RunEnv {
+func (b *builder) runEnv(counts *operatorCounts, fail failFunc, emit func(context.Context, int, *connectors.Batch, []uint16) error) transform.RunEnv {
 	t := b.task
 	return transform.RunEnv{
-		Emit: emit, Fail: fail, Dropped: t.dropped, Exprs: t.exprs, Subtasks: t.attempt.parallelism,
+		Emit: emit, Fail: fail, Dropped: t.dropper(counts), Exprs: t.exprs, Subtasks: t.attempt.parallelism,
 	}
 }
 
@@ -307,7 +319,8 @@ func wholeValue(view *transform.View, slot int, next receiver) (receiver, error)
 
 // edge makes the receiver that sends records to another chain.
 func (b *builder) edge(e *edge) (receiver, error) {
-	fail := b.task.failer(e.to.name, e.to.onError, e.from)
+	to := b.task.operator(operatorOf(e.to.name), 0)
+	fail := to.early(b.task.failer(e.to.name, e.to.onError, e.from))
 	l, err := newLane(e, slices.Index(e.to.in, e), fail)
 	if err != nil {
 		return nil, err
@@ -322,7 +335,7 @@ func (b *builder) edge(e *edge) (receiver, error) {
 	case *localExchange:
 		x.edges[e] = l
 	case *keyedExchange:
-		k := newKeyedLane(e, l, b.task.dropped)
+		k := newKeyedLane(e, l, b.task.missed(to))
 		if slot, needed := e.from.ThisSlot(); needed {
 			if k.whole, err = wholeValue(e.from, slot, nothing); err != nil {
 				return nil, err
@@ -344,18 +357,24 @@ func (b *builder) newExchange(to *chain) exchange {
 	out := outlet{stride: to.base.Stride(), maxRows: to.maxRows()}
 	place := slices.Index(to.senders(), t.chain)
 	if to.keyed == nil {
-		out.ports = []port{{inbox: b.inboxes[to][t.subtask], sender: place}}
+		out.ports = []port{portOf(b.inboxes[to][t.subtask], place, t)}
 		out.pool = connectors.NewBatchPool(idleBatches)
 		return &localExchange{outlet: out, edges: map[*edge]*lane{}, letters: a.plan.deadLetters()}
 	}
 	for _, in := range b.inboxes[to] {
-		out.ports = append(out.ports, port{inbox: in, sender: place*a.parallelism + t.subtask})
+		out.ports = append(out.ports, portOf(in, place*a.parallelism+t.subtask, t))
 	}
 	out.pool = connectors.NewBatchPool(idleBatches * a.parallelism)
 	groups := a.plan.Spec.MaxParallelism
 	return &keyedExchange{
 		outlet: out, lanes: map[*edge]*keyedLane{}, exprs: t.exprs, groups: groups, owners: ownersOf(a.parallelism, groups),
 	}
+}
+
+// portOf is the way of a task into an inbox, as one of its senders.
+func portOf(in *inbox, sender int, from *task) port {
+	in.queues[sender].from = &from.time
+	return port{inbox: in, sender: sender}
 }
 
 // maxRows is how many records are sent to the chain at once.

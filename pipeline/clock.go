@@ -13,10 +13,11 @@ type eventClock interface {
 	// that come after the first tick were found while the pipeline runs: they hold
 	// event time back only from their first record on.
 	add(splits []connectors.Split, now time.Time)
-	// given tells that the reader gave out a batch of a split up to a position. Until
+	// given tells that the reader gave out a batch of a split up to a position, and the
+	// time of its last record, nil where it has none. Until
 	// advance comes there the split is not at its end, however long a throttle makes
 	// that.
-	given(split int, next int64)
+	given(split int, next int64, newest *int64)
 	// observe sees rows of one split in order, just before they are handed on. It sets
 	// the Mark of each to the watermark of the split before it. A row whose time
 	// cannot be is given to refuse and left out of what is returned, in the memory of rows.
@@ -54,4 +55,9 @@ type SplitProgress struct {
 	Behind    int64  // records that it has and that were not handed on, -1 where that is not known
 	Paused    bool   // it waits for splits whose event time is behind
 	Ended     bool   // it is read to its end for good
+	// Newest is the time of the record that was read last, as the source gave it, in
+	// milliseconds since 1970; nil before the first.
+	Newest *int64
+
+	current time.Time // when it was seen at its end last; zero for never
 }

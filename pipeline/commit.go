@@ -20,10 +20,12 @@ const (
 
 // committers publish what the sinks of a pipeline prepared.
 type committers struct {
-	log  *slog.Logger
-	byID map[string]connectors.Committer
-	uids map[string][]string // of the sinks that share a committer, by its id
-	loss lossRule
+	log   *slog.Logger
+	byID  map[string]connectors.Committer
+	tally *commitTally
+	mask  func(string) string // keeps secrets out of what is shown
+	uids  map[string][]string // of the sinks that share a committer, by its id
+	loss  lossRule
 	// owner tells whether a newer process has the pipeline; nil before there is a job.
 	owner func(context.Context) error
 }
@@ -31,6 +33,7 @@ type committers struct {
 // commit publishes the committables of a checkpoint in their order, in which
 // those that can expire come first, and returns nil when every one is proven.
 func (c *committers) commit(ctx context.Context, m *checkpoint.Metadata, restored bool) error {
+	c.tally.prepared(m.Committables, m.Triggered)
 	for i := range m.Committables {
 		cm := &m.Committables[i]
 		if cm.Empty {
@@ -47,6 +50,7 @@ func (c *committers) commit(ctx context.Context, m *checkpoint.Metadata, restore
 	for _, by := range c.byID {
 		by.Done(m.ID())
 	}
+	c.tally.done(m.ID())
 	return nil
 }
 
@@ -58,17 +62,22 @@ func (c *committers) one(ctx context.Context, by connectors.Committer, in checkp
 		if isLoss(err) {
 			var settled bool
 			if settled, err = c.settleLoss(ctx, &LostCommitError{Committer: by.ID(), In: in, Checkpoint: cm.Checkpoint, Records: cm.Records, Err: err}); settled {
+				if err == nil {
+					c.tally.settled(&cm, false)
+				}
 				return err
 			}
 		}
 		switch {
 		case err == nil:
+			c.tally.settled(&cm, true)
 			return nil
 		case errors.Is(err, connectors.ErrFenced), connectors.IsPermanent(err):
 			return fmt.Errorf("commit of checkpoint %d by %s: %w", cm.Checkpoint.Number, by.ID(), err)
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		}
+		c.tally.failed(&cm, c.mask(err.Error()))
 		if try&(try-1) == 0 { // at 1, 2, 4, 8 …
 			c.log.Warn("commit failed, trying again", "checkpoint", cm.Checkpoint.Number, "sink", by.ID(), "tries", try, "err", err)
 		}

@@ -33,7 +33,9 @@ func (a *attempt) makeSinks() error {
 		a.note("sink", s.sink.Close())
 	}
 	a.sinks, a.shared.byKey = map[string]*sinkRun{}, nil
-	a.commits = &committers{log: a.log, byID: map[string]connectors.Committer{}, uids: map[string][]string{}, loss: newLossRule(&a.plan.Spec.Checkpoint, a.counts)}
+	tally := &a.opts.Control.commits
+	tally.restart()
+	a.commits = &committers{log: a.log, tally: tally, mask: a.plan.Spec.Mask, byID: map[string]connectors.Committer{}, uids: map[string][]string{}, loss: newLossRule(&a.plan.Spec.Checkpoint, a.counts)}
 	for _, s := range a.plan.sinks {
 		sink, err := s.spec.Spec.New(s.spec.Config)
 		if err != nil {
@@ -59,6 +61,7 @@ func (a *attempt) openSinks(ctx context.Context, readOnly bool) error {
 		if two, ok := run.sink.(connectors.TwoPhaseSink); ok {
 			c := two.Committer()
 			a.commits.byID[c.ID()], a.commits.uids[c.ID()] = c, append(a.commits.uids[c.ID()], s.spec.UID)
+			a.commits.tally.belongs(s.spec.Name, c.ID())
 		}
 	}
 	return nil

@@ -28,6 +28,9 @@ type Control struct {
 	asked, cancelled chan struct{}
 
 	local atomic.Pointer[checkpoint.Local] // nil without local copies of state
+
+	failures failureRing
+	commits  commitTally
 }
 
 // running is one run of the tasks, for what is asked of it from outside.

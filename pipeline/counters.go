@@ -1,7 +1,6 @@
 package pipeline
 
 import (
-	"maps"
 	"sync"
 	"sync/atomic"
 
@@ -61,20 +60,42 @@ func (c *Counts) addLost(t *tally) {
 // failureCounts counts records that failed, by step and kind.
 type failureCounts struct {
 	mu sync.Mutex
-	n  map[string]int64
+	n  map[failureKind]int64
 }
+
+type failureKind struct{ step, kind string }
 
 func (f *failureCounts) add(step, kind string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.n == nil {
-		f.n = map[string]int64{}
+		f.n = map[failureKind]int64{}
 	}
-	f.n[step+": "+kind]++
+	f.n[failureKind{step, kind}]++
 }
 
+// snapshot is what was counted, by step and kind as a person reads them.
 func (f *failureCounts) snapshot() map[string]int64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return maps.Clone(f.n)
+	out := make(map[string]int64, len(f.n))
+	for k, n := range f.n {
+		out[k.step+": "+k.kind] = n
+	}
+	return out
+}
+
+// byOperator is what was counted, by operator and kind.
+func (f *failureCounts) byOperator() map[string]map[string]int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	out := map[string]map[string]int64{}
+	for k, n := range f.n {
+		name := operatorOf(k.step)
+		if out[name] == nil {
+			out[name] = map[string]int64{}
+		}
+		out[name][k.kind] += n
+	}
+	return out
 }

@@ -98,6 +98,20 @@ func (p *Plan) Describe() Description {
 	return d
 }
 
+// operatorNames lists the operators in the order of Describe.
+func (p *Plan) operatorNames() []string {
+	var names []string
+	for _, c := range p.chains {
+		if c.source != nil {
+			names = append(names, c.name)
+		}
+	}
+	for _, n := range p.inOrder() {
+		names = append(names, n.name)
+	}
+	return names
+}
+
 // inOrder lists the steps and sinks so that each comes after those it reads.
 func (p *Plan) inOrder() []*node {
 	var out []*node

@@ -24,6 +24,8 @@ func (t *task) tell(m mark) {
 		return
 	}
 	t.told = m
+	t.shown.watermark.Store(m.time)
+	t.shown.idle.Store(m.idle)
 	for _, x := range t.out {
 		x.mark(m)
 	}

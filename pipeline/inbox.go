@@ -43,6 +43,7 @@ type queue struct {
 	held  bool // until barrier number
 	until uint64
 	room  chan struct{} // holds a token when something was taken
+	from  *taskTime     // of the sender; nil where nobody asks how it spends its time
 }
 
 // newInbox makes an inbox for a number of senders, each with room for limit
@@ -69,12 +70,35 @@ func (in *inbox) put(ctx context.Context, sender int, it item) error {
 			return nil
 		}
 		in.mu.Unlock()
-		select {
-		case <-q.room:
-		case <-ctx.Done():
-			return context.Cause(ctx)
+		if err := q.awaitRoom(ctx); err != nil {
+			return err
 		}
 	}
+}
+
+// awaitRoom waits until something is taken.
+func (q *queue) awaitRoom(ctx context.Context) error {
+	if q.from != nil {
+		q.from.wait(backpressured)
+		defer q.from.resume(0)
+	}
+	select {
+	case <-q.room:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// queued tells how many bytes wait, and of how many at most.
+func (in *inbox) queued() (bytes, limit int64) {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	for i := range in.queues {
+		bytes += int64(in.queues[i].bytes)
+		limit += int64(in.queues[i].limit)
+	}
+	return bytes, limit
 }
 
 // mark tells the receiver of a sender's queue how far event time has come. It goes

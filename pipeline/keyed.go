@@ -20,6 +20,8 @@ type keyedTask struct {
 	store    state.Store
 	run      transform.KeyedRun
 	outs     []receiver
+	counts   *operatorCounts
+	failAt   failFunc          // for kept records that cannot be read any more
 	current  *connectors.Batch // being processed
 	decode   format.Decoder    // of kept records that are given out again; nil where no field is read
 
@@ -43,7 +45,9 @@ func (b *builder) keyedHead(n *node) (*keyedTask, error) {
 	for i := range outs {
 		outs[i] = b.merging(outs[i])
 	}
-	k := &keyedTask{task: t, node: t.chain.keyed, outs: outs}
+	k := &keyedTask{task: t, node: t.chain.keyed, outs: outs, counts: t.operator(n.name, len(n.outputs))}
+	k.counts.branches = n.outName
+	k.failAt = t.failer(t.chain.name, t.chain.onError, t.chain.view)
 	k.shown.watermark.Store(state.MinTime)
 	if len(t.chain.base.Fields()) > 0 {
 		if k.decode, err = t.chain.newDecoder(connectors.FormatConfig{}); err != nil {
@@ -52,8 +56,8 @@ func (b *builder) keyedHead(n *node) (*keyedTask, error) {
 	}
 	fail := t.failer(n.name, n.onError, n.outputs[0].view)
 	k.run = transform.KeyedRun{
-		RunEnv: b.runEnv(fail, k.emit), Groups: t.attempt.plan.Spec.MaxParallelism, Watermark: k.watermark,
-		Late: func(n int) { t.counts.late.Add(int64(n)) }, Now: time.Now,
+		RunEnv: b.runEnv(k.counts, fail, k.emit), Groups: t.attempt.plan.Spec.MaxParallelism, Watermark: k.watermark,
+		Late: k.late, Now: time.Now,
 	}
 	return k, nil
 }
@@ -74,7 +78,7 @@ func (k *keyedTask) emit(ctx context.Context, output int, b *connectors.Batch, s
 			refused = append(refused, refusal{row, recordError(b, row, t.chain.name, "decode", e.Error())})
 		})
 		for _, r := range refused {
-			if err := t.failAt(ctx, b, r.row, r.err); err != nil {
+			if err := k.failAt(ctx, b, r.row, r.err); err != nil {
 				return err
 			}
 		}
@@ -83,7 +87,14 @@ func (k *keyedTask) emit(ctx context.Context, output int, b *connectors.Batch, s
 			return nil
 		}
 	}
+	k.counts.out[output].Add(int64(len(sel)))
 	return k.outs[output](ctx, b, sel)
+}
+
+// late counts rows that are too late and that no branch reads.
+func (k *keyedTask) late(n int) {
+	k.task.counts.late.Add(int64(n))
+	k.counts.late.Add(int64(n))
 }
 
 // watermark is how far event time has come for a key group.
@@ -106,6 +117,7 @@ func (k *keyedTask) note() keyedState {
 
 // process hands the rows of one input to the step.
 func (k *keyedTask) process(ctx context.Context, input int, b *connectors.Batch, sel []uint16) error {
+	k.counts.in.Add(int64(len(sel)))
 	k.current = b
 	err := k.instance.Process(ctx, input, b, sel)
 	k.current = nil

@@ -42,12 +42,16 @@ func (t *task) failer(step string, rule spec.OnError, view *transform.View) fail
 func (t *task) bear(rule spec.OnError, limit *errorLimit, e *connectors.RecordError) error {
 	e.Expr, e.Reason = t.attempt.plan.Spec.Mask(e.Expr), t.attempt.plan.Spec.Mask(e.Reason)
 	if rule.Action != spec.Skip && rule.Action != spec.DeadLetter {
+		t.attempt.remember(e, spec.Fail)
 		return connectors.Permanent(e)
 	}
 	if !limit.take(time.Now()) {
+		t.attempt.remember(e, spec.Fail)
 		return connectors.Permanent(fmt.Errorf("more than %d records failed within %s (max_errors), the last: %w", rule.Max, rule.Per, e))
 	}
 	t.attempt.counts.failures.add(e.Step, e.Kind)
+	t.attempt.failures.add(e.Step, e.Kind)
+	t.attempt.remember(e, rule.Action)
 	if rule.Action == spec.Skip {
 		t.counts.skipped.Add(1)
 	} else {
@@ -146,6 +150,8 @@ func (t *task) deadLetter(ctx context.Context, sink string, rec connectors.Recor
 		rec.Headers = append(rec.Headers[:len(rec.Headers):len(rec.Headers)], deadLetterHeaders(e)...)
 	}
 	d.batch.Records[0], d.rows.Values[0], d.rows.DeadLetter[0] = rec, rec.Value, e
+	w.counts.in.Add(1)
+	w.counts.bytes.Add(int64(len(rec.Value)))
 	err := w.writer.Write(ctx, &d.rows)
 	var refused *connectors.RowsError
 	if errors.As(err, &refused) {
@@ -154,6 +160,7 @@ func (t *task) deadLetter(ctx context.Context, sink string, rec connectors.Recor
 	if err != nil {
 		return fmt.Errorf("sink %s: write: %w", sink, err)
 	}
+	w.counts.out[0].Add(1)
 	return nil
 }
 

@@ -94,8 +94,7 @@ func (b *planner) keyedInputs(t *spec.Transform, kind transform.Spec) ([][]input
 			return nil, false
 		}
 		if !fused(ins) {
-			// No name of a step has a dot.
-			c := b.meet(t.Name+".from", t.OnError, ins)
+			c := b.meet(t.Name+meetingSuffix, t.OnError, ins)
 			ins = []input{{chain: c, view: c.view}}
 		}
 		return [][]input{ins}, true

@@ -87,6 +87,7 @@ func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, p
 // acknowledge adds what a writer has prepared.
 func (p *preparedSink) acknowledge(a *attempt, got *connectors.Prepared, ack *checkpoint.Ack) {
 	ack.Committables = append(ack.Committables, got.Committables...)
+	a.commits.tally.prepared(got.Committables, time.Now())
 	if got.State == nil && len(got.Files) == 0 {
 		return
 	}

@@ -45,7 +45,11 @@ func (r *sourceReader) poll(ctx context.Context) (*connectors.Batch, error) {
 		b.Recycle()
 		return nil, connectors.Permanent(fmt.Errorf("source %s went back from its position", r.source.node.spec.Name))
 	}
-	r.clock.given(b.Split, b.Next)
+	var newest *int64
+	if n := len(b.Records); n > 0 {
+		newest = &b.Records[n-1].Time
+	}
+	r.clock.given(b.Split, b.Next, newest)
 	return b, nil
 }
 

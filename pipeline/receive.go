@@ -30,13 +30,18 @@ func (t *task) runReceiver(ctx context.Context) error {
 			}
 			continue
 		}
+		t.time.wait(idle)
+		var now time.Time
 		select {
 		case <-ctx.Done():
-		case now := <-ticker.C:
+		case now = <-ticker.C:
+		case <-t.inbox.ready:
+		}
+		t.time.resume(0)
+		if !now.IsZero() {
 			if err := t.tick(ctx, now); err != nil {
 				return err
 			}
-		case <-t.inbox.ready:
 		}
 	}
 	return context.Cause(ctx)

@@ -36,6 +36,7 @@ func (t *task) rejected(ctx context.Context, s *sinkWriter, r *connectors.Reject
 	rule := s.node.spec.OnError
 	if s.node.view == nil || rule.Action == spec.DeadLetter && rule.Sink == s.name {
 		// What it refuses once it refuses again.
+		t.attempt.remember(e, spec.Fail)
 		return connectors.Permanent(fmt.Errorf("sink %s refuses a dead letter: %w", s.name, e))
 	}
 	t.attempt.late.Add(1)

@@ -19,6 +19,7 @@ type sinkWriter struct {
 	node   *sinkNode
 	index  int // among all writers of the sink
 	writer connectors.Writer
+	counts *operatorCounts
 	dead   *deadLetters // made at the first one
 }
 
@@ -90,6 +91,7 @@ func (s *sinkOp) receive(ctx context.Context, b *connectors.Batch, sel []uint16)
 	if s.to.node.passedBy != nil {
 		sel = s.to.node.reached(b, sel)
 	}
+	s.to.counts.in.Add(int64(len(sel)))
 	for i := range s.exprs {
 		x := &s.exprs[i]
 		sel = x.prog.Fill(s.task.exprs, b, sel, x.slot, s.noteEval)
@@ -190,6 +192,11 @@ func (s *sinkOp) write(ctx context.Context) error {
 	if n == 0 {
 		return nil
 	}
+	bytes := 0
+	for _, v := range s.rows.Values {
+		bytes += len(v)
+	}
+	s.to.counts.bytes.Add(int64(bytes))
 	err := s.to.writer.Write(ctx, &s.rows)
 	var refused *connectors.RowsError
 	if errors.As(err, &refused) {
@@ -206,6 +213,7 @@ func (s *sinkOp) write(ctx context.Context) error {
 		return fmt.Errorf("sink %s: write: %w", s.to.name, err)
 	}
 	s.task.counts.written.Add(int64(n))
+	s.to.counts.out[0].Add(int64(n))
 	return nil
 }
 

@@ -55,6 +55,14 @@ type task struct {
 	refused []refusal
 	counts  counters
 	ticks   atomic.Uint64
+	time    taskTime
+
+	operators []*operatorCounts // of what the task does, and refuses in the name of others
+	source    *operatorCounts   // of those, the source's; nil without one
+	shown     struct {          // what told is, for others to read
+		watermark atomic.Int64
+		idle      atomic.Bool
+	}
 
 	inbox   *inbox          // of a chain that others feed
 	align   *aligner        // likewise
@@ -79,6 +87,7 @@ type refusal struct {
 
 // run works until ctx ends or something fails.
 func (t *task) run(ctx context.Context) error {
+	t.time.begin()
 	err := t.begin(ctx)
 	switch {
 	case err != nil:
@@ -104,10 +113,12 @@ func (t *task) runSource(ctx context.Context) error {
 		}
 		wait := t.waitCtx(ctx)
 		if t.reader.ended || t.reader.waits() || t.reader.clock.held() {
-			<-wait.Done()
+			t.idleUntil(wait)
 			continue
 		}
+		t.time.wait(idle)
 		b, err := t.reader.poll(wait)
+		t.time.resume(atHand)
 		switch {
 		case err == nil:
 		case errors.Is(err, io.EOF):
@@ -232,8 +243,6 @@ func (t *task) control(ctx context.Context) error {
 	}
 }
 
-func (t *task) dropped(n int) { t.counts.filtered.Add(int64(n)) }
-
 func (t *task) tick(ctx context.Context, now time.Time) error {
 	if t.keyed != nil {
 		if err := t.keyed.tick(ctx, now); err != nil {
@@ -301,7 +310,7 @@ func (t *task) processRows(ctx context.Context, b *connectors.Batch, end int64) 
 // or to this one where the stop is withdrawn.
 func (t *task) awaitStop(ctx context.Context) error {
 	for t.reader.waits() {
-		<-t.waitCtx(ctx).Done()
+		t.idleUntil(t.waitCtx(ctx))
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
@@ -310,6 +319,13 @@ func (t *task) awaitStop(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// idleUntil waits for the end of ctx, with nothing to do.
+func (t *task) idleUntil(ctx context.Context) {
+	t.time.wait(idle)
+	<-ctx.Done()
+	t.time.resume(0)
 }
 
 // awaitGates waits until every step that slows the chain down lets records on.
@@ -322,6 +338,7 @@ func (t *task) awaitGates(ctx context.Context) error {
 				break
 			}
 			timer := time.NewTimer(d)
+			t.time.wait(backpressured)
 			if t.reader == nil {
 				select {
 				case <-timer.C:
@@ -334,6 +351,7 @@ func (t *task) awaitGates(ctx context.Context) error {
 				}
 			}
 			timer.Stop()
+			t.time.resume(0)
 			if t.reader != nil {
 				if err := t.control(ctx); err != nil {
 					return err
@@ -408,6 +426,7 @@ func (t *task) handOn(ctx context.Context, b *connectors.Batch, rows []uint16, e
 	if len(now) == 0 {
 		return rows[n:], nil
 	}
+	t.source.out[0].Add(int64(len(now)))
 	return rows[n:], t.head(ctx, b, now)
 }
 

@@ -101,7 +101,13 @@ func (c *sourceClock) add(splits []connectors.Split, now time.Time) {
 	c.show()
 }
 
-func (c *sourceClock) given(split int, next int64) { c.splits[split].given = next }
+func (c *sourceClock) given(split int, next int64, newest *int64) {
+	s := &c.splits[split]
+	s.given = next
+	if newest != nil {
+		s.newest, s.read = *newest, true
+	}
+}
 
 func (c *sourceClock) observe(split int, b *connectors.Batch, rows []uint16, now time.Time, refuse func(row uint16, reason string)) []uint16 {
 	s := &c.splits[split]
@@ -165,6 +171,9 @@ func (c *sourceClock) look(i int) {
 	}
 	before := s.caughtUp
 	s.caughtUp = c.progressOf != nil && s.next >= s.given && c.progressOf.CaughtUp(i)
+	if s.caughtUp {
+		s.current = c.at
+	}
 	if s.caughtUp && !before && s.until < 0 {
 		// Where a split ends may be known only now.
 		if s.until = c.reader.Position(i, s.next).Until; s.until >= 0 && s.next >= s.until {
@@ -264,6 +273,11 @@ func (c *sourceClock) progress() []SplitProgress {
 		out[i] = SplitProgress{
 			Source: c.source, Split: s.id, Next: s.next, Watermark: s.mark,
 			Idle: s.idle || s.joining, CaughtUp: s.caughtUp, Paused: s.paused, Ended: s.ended, Behind: s.behind,
+			current: s.current,
+		}
+		if s.read {
+			t := s.newest
+			out[i].Newest = &t
 		}
 		if s.seen {
 			t := s.high

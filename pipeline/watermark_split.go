@@ -15,6 +15,10 @@ type splitTime struct {
 	given int64 // position after the last record that the reader gave out
 	until int64 // -1 for none
 
+	newest  int64     // time of the record that the reader gave out last; of no meaning before read
+	read    bool      // there was one
+	current time.Time // when it was seen at its end last; zero for never
+
 	high int64 // highest event time; of no meaning before seen
 	seen bool  // there was a record
 	mark int64 // high less the delay, state.MinTime before seen

@@ -417,10 +417,10 @@ func TestProgressTellsOfEachSplit(t *testing.T) {
 	c.pass(time.Second)
 	c.pass(time.Second)
 	got := c.progress()
-	if len(got) != 2 || got[0].MaxTime == nil || *got[0].MaxTime != 5*second {
+	if len(got) != 2 || got[0].MaxTime == nil || *got[0].MaxTime != 5*second || got[0].current.IsZero() {
 		t.Fatalf("progress %+v", got)
 	}
-	got[0].MaxTime = nil
+	got[0].MaxTime, got[0].current = nil, time.Time{}
 	want := []SplitProgress{
 		{Source: "s", Split: "a", Next: 17, Watermark: 4 * second, Idle: true, CaughtUp: true, Behind: -1},
 		{Source: "s", Split: "b", Next: 3, Watermark: state.MinTime, Ended: true},
