@@ -1,3 +1,4 @@
+// Package daemon holds what the program is set up with, beside its pipelines.
 package daemon
 
 import (
@@ -16,6 +17,7 @@ import (
 	"github.com/knadh/koanf/providers/file"
 	"github.com/knadh/koanf/v2"
 
+	"github.com/sluice-etl/sluice/cmd/etl/internal/web"
 	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/storage"
 )
@@ -29,14 +31,10 @@ type Settings struct {
 	Memory int64
 	// ShutdownTimeout is how long the last checkpoint of a stop may take.
 	ShutdownTimeout time.Duration
-	// Pipelines is the folder of pipelines that the service runs.
-	Pipelines string
-	// StateDir is where the service keeps what has to outlive it; empty for the default.
-	StateDir string
-	// ReloadTimeout is how long a changed pipeline may take to run.
-	ReloadTimeout time.Duration
 	// RuntimeDir is where the process has its socket; empty for the user's own.
 	RuntimeDir string
+	// HTTP says where the daemon's API is served, and to whom.
+	HTTP web.Settings
 }
 
 // defaults are the keys with their default values, as text.
@@ -46,9 +44,21 @@ var defaults = map[string]any{
 	"memory":           "512MiB",
 	"shutdown_timeout": "30s",
 	"runtime_dir":      "",
-	"pipelines":        "",
-	"state_dir":        "",
-	"reload_timeout":   "5m",
+
+	"http.listen":          "127.0.0.1:8700",
+	"http.insecure":        "false",
+	"http.local_role":      "",
+	"http.hosts":           "",
+	"http.cert_file":       "",
+	"http.key_file":        "",
+	"http.client_ca_file":  "",
+	"http.clients":         "",
+	"http.tokens":          "",
+	"http.audit_file":      "",
+	"http.roots":           "",
+	"http.pprof":           "false",
+	"http.metrics_public":  "false",
+	"http.max_connections": "512",
 }
 
 // envPrefix begins the names of variables; the rest is the key, with __ for a dot.
@@ -114,10 +124,10 @@ func settingsOf(k *koanf.Koanf, environ []string) (Settings, error) {
 	if s.ShutdownTimeout, err = connectors.ParseDuration(k.String("shutdown_timeout")); err != nil {
 		faults = append(faults, fmt.Errorf("shutdown_timeout: %w", err))
 	}
-	if s.ReloadTimeout, err = connectors.ParseDuration(k.String("reload_timeout")); err != nil {
-		faults = append(faults, fmt.Errorf("reload_timeout: %w", err))
-	}
-	s.RuntimeDir, s.Pipelines, s.StateDir = k.String("runtime_dir"), k.String("pipelines"), k.String("state_dir")
+	s.RuntimeDir = k.String("runtime_dir")
+	var httpFaults []error
+	s.HTTP, httpFaults = httpSettings(k)
+	faults = append(faults, httpFaults...)
 	return s, errors.Join(faults...)
 }
 

@@ -46,13 +46,11 @@ func newAuthenticator(s *Settings) (*authenticator, error) {
 // reload reads the files of tokens. Where one cannot be read, all tokens stay as they are.
 func (a *authenticator) reload() error {
 	var all []known
-	for _, t := range a.settings.Tokens {
-		secrets := []Secret{t.Secret}
-		if t.File != "" {
-			var err error
-			if secrets, err = readTokens(t.File); err != nil {
-				return fmt.Errorf("token %s: %w", t.Name, err)
-			}
+	for i := range a.settings.Tokens {
+		t := &a.settings.Tokens[i]
+		secrets, err := t.secrets()
+		if err != nil {
+			return fmt.Errorf("token %s of http.tokens: %w", t.Name, err)
 		}
 		for _, s := range secrets {
 			all = append(all, known{s.hash(), Caller{Name: t.Name, Role: t.Role}})
@@ -60,35 +58,6 @@ func (a *authenticator) reload() error {
 	}
 	a.tokens.Store(&all)
 	return nil
-}
-
-// mostTokenFile bounds the file of a token, in bytes.
-const mostTokenFile = 64 << 10
-
-// readTokens reads a file with a token in each line.
-func readTokens(path string) ([]Secret, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read token_file: %w", err)
-	}
-	if len(data) > mostTokenFile {
-		return nil, fmt.Errorf("read token_file: %s is larger than %d bytes", path, mostTokenFile)
-	}
-	var out []Secret
-	for line := range strings.Lines(string(data)) {
-		s := Secret(strings.TrimSpace(line))
-		if s == "" {
-			continue
-		}
-		if err := checkToken(s); err != nil {
-			return nil, fmt.Errorf("token_file %s: %w", path, err)
-		}
-		out = append(out, s)
-	}
-	if len(out) == 0 {
-		return nil, fmt.Errorf("token_file %s is empty", path)
-	}
-	return out, nil
 }
 
 // caller is who makes a request, from a certificate, a token, or nothing at all. The

@@ -1,7 +1,6 @@
 package web
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -49,51 +48,6 @@ type ClientCert struct {
 	Subject string
 	// SAN is a name of the certificate: of DNS, an address, an e-mail address or a URI.
 	SAN string
-}
-
-// Token is a secret that tells who asks, and what they may do.
-type Token struct {
-	Name string // for events and the audit log
-	Role Role
-	// Secret is the token; or File has it, one in each line, so that a new one can be
-	// brought in before the old one is dropped. It is read again by Server.Reload.
-	Secret Secret
-	File   string
-}
-
-// Secret is text that is never shown.
-type Secret string
-
-// String shows that there is a secret.
-func (s Secret) String() string {
-	if s == "" {
-		return ""
-	}
-	return "***"
-}
-
-// GoString is as String, for %#v.
-func (s Secret) GoString() string { return fmt.Sprintf("%q", s.String()) }
-
-// MarshalText is as String, for JSON and logs.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
-
-// hash is what a token is compared by.
-func (s Secret) hash() [sha256.Size]byte { return sha256.Sum256([]byte(s)) }
-
-// leastToken is how many characters a token has at least: a random one of that length
-// is not guessed.
-const leastToken = 20
-
-// checkToken refuses text that is no token, without showing it.
-func checkToken(s Secret) error {
-	switch {
-	case len(s) < leastToken:
-		return fmt.Errorf("the token has %d characters, and at least %d are wanted: make one with openssl rand -base64 32", len(s), leastToken)
-	case strings.ContainsFunc(string(s), func(r rune) bool { return r <= ' ' || r > '~' }):
-		return errors.New("the token holds characters that no header can carry: make one with openssl rand -base64 32")
-	}
-	return nil
 }
 
 var callerName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@=,:/ -]{0,127}$`)
@@ -159,13 +113,8 @@ func (s *Settings) checkCallers() (faults []error) {
 	for i, t := range s.Tokens {
 		key := fmt.Sprintf("http.tokens.%d", i)
 		named(key, t.Name, t.Role)
-		switch {
-		case (t.Secret == "") == (t.File == ""):
-			faults = append(faults, fmt.Errorf("%s: write either token, as ${NAME} or ${file:PATH}, or token_file", key))
-		case t.File == "":
-			if err := checkToken(t.Secret); err != nil {
-				faults = append(faults, fmt.Errorf("%s: %w", key, err))
-			}
+		if err := t.check(); err != nil {
+			faults = append(faults, fmt.Errorf("%s: %w", key, err))
 		}
 	}
 	for i, c := range s.Clients {
