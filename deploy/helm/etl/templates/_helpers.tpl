@@ -47,17 +47,25 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 
 {{/* The settings file: what the chart's mounts imply, and the user's own on top. */}}
 {{- define "etl.settings" -}}
-{{- $http := dict "listen" (printf "0.0.0.0:%v" .Values.api.port) -}}
+{{- $name := include "etl.fullname" . -}}
+{{- $hosts := list $name (printf "%s.%s" $name .Release.Namespace) (printf "%s.%s.svc" $name .Release.Namespace) -}}
+{{- $http := dict "listen" (list (printf ":%v" .Values.api.port)) "hosts" (concat $hosts .Values.api.hosts) "metrics_public" .Values.api.metricsPublic -}}
 {{- if .Values.api.tlsSecret -}}
-{{- $_ := set $http "tls" (dict "cert_file" "/run/tls/tls.crt" "key_file" "/run/tls/tls.key") -}}
+{{- $_ := merge $http (dict "cert_file" "/run/tls/tls.crt" "key_file" "/run/tls/tls.key") -}}
 {{- end -}}
-{{- if .Values.api.tokensSecret -}}
-{{- $_ := set $http "tokens_file" "/run/tokens/tokens.yaml" -}}
+{{- if .Values.api.tokens -}}
+{{- $tokens := list -}}
+{{- range .Values.api.tokens -}}
+{{- $tokens = append $tokens (dict "name" .name "role" .role "file" (printf "/run/tokens/%s" .name)) -}}
 {{- end -}}
-{{- if not (and .Values.api.tlsSecret .Values.api.tokensSecret) -}}
+{{- $_ := set $http "tokens" $tokens -}}
+{{- else -}}
+{{- $_ := set $http "local_role" .Values.api.localRole -}}
+{{- end -}}
+{{- if not (and .Values.api.tlsSecret .Values.api.tokens) -}}
 {{- $_ := set $http "insecure" true -}}
 {{- end -}}
-{{- $own := dict "log" (dict "format" "json") "shutdown_timeout" (printf "%vs" .Values.shutdownTimeoutSeconds) "pipelines" "/etc/etl/pipelines" "runtime_dir" "/run/etl" "http" $http -}}
+{{- $own := dict "log" (dict "format" "json") "shutdown_timeout" (printf "%vs" .Values.shutdownTimeoutSeconds) "pipelines" "/etc/etl/pipelines" "state_dir" "/var/lib/etl" "runtime_dir" "/run/etl" "http" $http -}}
 {{- toYaml (mergeOverwrite $own (deepCopy .Values.settings)) -}}
 {{- end -}}
 
