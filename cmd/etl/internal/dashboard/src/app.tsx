@@ -62,6 +62,7 @@ function View() {
     case "unknown":
       return (
         <Card>
+          <h1 class="visually-hidden">Not found</h1>
           <Empty title="There is no such page">
             <p>
               <code>{at.path}</code>

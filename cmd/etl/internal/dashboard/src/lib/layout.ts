@@ -29,8 +29,8 @@ export interface Layout {
   height: number;
 }
 
-export const boxSize = { width: 196, height: 86 };
-const labelSize = { width: 74, height: 34 };
+export const boxSize = { width: 184, height: 86 };
+const labelSize = { width: 64, height: 34 };
 
 /** edgesOf are the lines between operators. A reference is a name, or a name and a branch after a dot. */
 export function edgesOf(operators: readonly Operator[]): Omit<Line, "points" | "label">[] {
@@ -54,7 +54,7 @@ export function edgesOf(operators: readonly Operator[]): Omit<Line, "points" | "
 export function place(description: Description, direction: "LR" | "TB"): Layout {
   const operators = description.operators ?? [];
   const graph = new graphlib.Graph({ multigraph: true });
-  graph.setGraph({ rankdir: direction, nodesep: direction === "LR" ? 22 : 24, ranksep: direction === "LR" ? 12 : 14, marginx: 8, marginy: 8, edgesep: 12 });
+  graph.setGraph({ rankdir: direction, nodesep: direction === "LR" ? 22 : 24, ranksep: direction === "LR" ? 20 : 16, marginx: 8, marginy: 8, edgesep: 12 });
   for (const o of operators) graph.setNode(o.name, { ...boxSize });
   const edges = edgesOf(operators);
   for (const e of edges) graph.setEdge(e.from, e.to, { ...labelSize, labelpos: "c" }, e.id);

@@ -151,8 +151,8 @@ function ChainTable({ chains }: { chains: ChainTotal[] }) {
         <thead>
           <tr>
             <th scope="col">Operator, slowest subtask</th>
-            <th scope="col" class="num">
-              Acknowledged
+            <th scope="col" class="num" title="Subtasks that acknowledged">
+              Acked
             </th>
             <th scope="col" class="num">
               End to end

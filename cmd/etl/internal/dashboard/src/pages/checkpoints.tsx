@@ -180,8 +180,8 @@ function Charts({ all, pick }: { all: Attempt[]; pick: (number: number) => void 
           time={false}
           data={[x, of(false, (a) => a.size), of(false, (a) => a.new_size)]}
           curves={[
-            { label: "In all", color: "idle", format: bytes, bars: true },
-            { label: "New", color: "flow", format: bytes, bars: true },
+            { label: "In all", color: "idle", format: bytes, bars: true, binary: true },
+            { label: "New", color: "flow", format: bytes, bars: true, binary: true },
           ]}
           pick={(i) => x[i] !== undefined && pick(x[i])}
         />

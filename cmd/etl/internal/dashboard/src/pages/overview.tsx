@@ -13,40 +13,54 @@ import { useResource, useWidth } from "../ui/use";
 
 /** OverviewTab is the graph of the pipeline with what flows through it. */
 export function OverviewTab({ p }: { p: Pipeline }) {
-  const graph = useResource(`graph ${p.name} ${p.status?.job ?? ""} ${p.status?.generation ?? 0} ${p.state === "invalid"}`, (abort) => api.graph(p.name, abort));
+  const invalid = p.state === "invalid";
+  const graph = useResource(`graph ${p.name} ${p.status?.job ?? ""} ${p.status?.generation ?? 0} ${invalid}`, async (abort) => (invalid ? undefined : api.graph(p.name, abort)));
   const [chosen, choose] = useState("");
   const operator = graph.value?.operators?.find((o) => o.name === chosen);
-  if (graph.error && !graph.value) {
+  const [box, width] = useWidth<HTMLDivElement>();
+  const layout = useMemo(() => (graph.value && width > 0 ? fit(graph.value, width - frame) : undefined), [graph.value, Math.round(width / 20)]);
+  if (invalid || (graph.error && !graph.value)) {
     return (
       <Card>
         <Empty title="There is no graph">
-          <p>{graph.error.message}</p>
+          <p>{invalid ? "The file has faults: there is a graph once they are corrected." : graph.error?.message}</p>
         </Empty>
       </Card>
     );
   }
-  if (!graph.value) return <Loading what="Reading the graph" />;
   return (
-    <div class="stack">
-      <div class={`flow-view ${operator ? "open" : ""}`}>
-        <Graph description={graph.value} chosen={chosen} choose={(name) => choose(name === chosen ? "" : name)} />
-        {operator && <Detail p={p} operator={operator} close={() => choose("")} />}
-      </div>
+    <div class="stack" ref={box}>
+      {!graph.value && <Loading what="Reading the graph" />}
+      {graph.value && layout && <Flow p={p} graph={graph.value} layout={layout} chosen={chosen} choose={choose} operator={operator} />}
       <div class="grid two">
         <Rates name={p.name} />
-        <Facts p={p} description={graph.value} />
+        {graph.value && <Facts p={p} description={graph.value} />}
       </div>
     </div>
   );
 }
 
-function Graph({ description, chosen, choose }: { description: Description; chosen: string; choose: (name: string) => void }) {
-  const [box, width] = useWidth<HTMLDivElement>();
-  const layout = useMemo((): Layout | undefined => {
-    if (width === 0) return undefined;
-    const wide = place(description, "LR");
-    return wide.width <= width ? wide : place(description, "TB");
-  }, [description, width === 0 ? 0 : Math.round(width / 40)]);
+/** frame is what the box around the graph takes of its width. */
+const frame = 24;
+
+/** Placed is a layout that is as wide as there is room, or goes down. */
+type Placed = Layout & { wide: boolean };
+
+function fit(description: Description, width: number): Placed {
+  const wide = place(description, "LR");
+  return wide.width <= width ? { ...wide, wide: true } : { ...place(description, "TB"), wide: false };
+}
+
+function Flow({ p, graph, layout, chosen, choose, operator }: { p: Pipeline; graph: Description; layout: Placed; chosen: string; choose: (name: string) => void; operator: Operator | undefined }) {
+  return (
+    <div class={`flow-view ${operator && !layout.wide ? "beside" : ""}`}>
+      <Graph description={graph} layout={layout} chosen={chosen} choose={(name) => choose(name === chosen ? "" : name)} />
+      {operator && <Detail p={p} operator={operator} close={() => choose("")} />}
+    </div>
+  );
+}
+
+function Graph({ description, layout, chosen, choose }: { description: Description; layout: Layout; chosen: string; choose: (name: string) => void }) {
   return (
     <Card
       pad={false}
@@ -70,22 +84,18 @@ function Graph({ description, chosen, choose }: { description: Description; chos
       }
     >
       <div class="graph-scroll" role="region" aria-label="Graph of the pipeline" tabIndex={0}>
-        <div ref={box}>
-          {layout && (
-            <div class="graph" style={{ width: `${layout.width}px`, height: `${layout.height}px` }}>
-              <svg width={layout.width} height={layout.height} aria-hidden="true">
-                {layout.lines.map((l) => (
-                  <Edge key={l.id} line={l} description={description} />
-                ))}
-              </svg>
-              {layout.lines.map((l) => (
-                <EdgeLabel key={l.id} line={l} description={description} />
-              ))}
-              {layout.boxes.map((b) => (
-                <Node key={b.operator.name} box={b} chosen={b.operator.name === chosen} choose={choose} />
-              ))}
-            </div>
-          )}
+        <div class="graph" style={{ width: `${layout.width}px`, height: `${layout.height}px` }}>
+          <svg width={layout.width} height={layout.height} aria-hidden="true">
+            {layout.lines.map((l) => (
+              <Edge key={l.id} line={l} description={description} />
+            ))}
+          </svg>
+          {layout.lines.map((l) => (
+            <EdgeLabel key={l.id} line={l} description={description} />
+          ))}
+          {layout.boxes.map((b) => (
+            <Node key={b.operator.name} box={b} chosen={b.operator.name === chosen} choose={choose} />
+          ))}
         </div>
       </div>
     </Card>
@@ -148,24 +158,25 @@ function Node({ box, chosen, choose }: { box: Box; chosen: boolean; choose: (nam
       class={`node ${load.word}`}
       style={{ left: `${box.x}px`, top: `${box.y}px`, width: `${box.width}px`, height: `${box.height}px` }}
       aria-pressed={chosen}
-      aria-label={`${o.role} ${o.name}, ${o.kind}, ${flows}${load.word ? `, ${load.word}` : ""}${errors ? `, ${plural(errors, "error")}` : ""}`}
       onClick={() => choose(o.name)}
       data-testid={`node-${o.name}`}
     >
       <span class="title">
         <Icon name={signs[o.role]} />
+        <span class="visually-hidden">{o.role} </span>
         <span title={o.name}>{o.name}</span>
       </span>
       <span class="line">
         <span class="muted">
           {o.kind}
+          {o.role === "sink" && !o.inputs?.length && ", dead letters"}
           {errors > 0 && <span class="tone-bad"> · {plural(errors, "error")}</span>}
         </span>
         <b>{flows}</b>
       </span>
-      <span class="stack tight load-part">
+      <span class="load-part">
         <span class="line muted">
-          <span>{load.word ? `${load.word}${load.word === "busy" ? ` ${percent(load.busy)}` : load.word === "backpressured" ? ` ${percent(load.backpressured)}` : ""}` : "no task"}</span>
+          <span>{load.word ? `${load.word}${load.word === "busy" ? ` ${percent(load.busy)}` : ""}` : "no task"}</span>
           <Watermark at={numbers?.watermark} idle={numbers?.idle ?? false} short />
         </span>
         <LoadBar busy={load.busy} backpressured={load.backpressured} />
@@ -190,8 +201,8 @@ export function Watermark({ at, idle, short = false }: { at: number | undefined;
   if (at > 8e15) return <span title="All input has ended">at its end</span>;
   const behind = Math.max(0, (now.value - at) / 1000);
   return (
-    <span title={`Watermark ${new Date(at).toISOString()}`}>
-      {short ? "wm −" : "−"}
+    <span title={`Watermark ${new Date(at).toISOString()}, ${seconds(behind)} behind the clock`}>
+      −
       {seconds(behind)}
       {idle && " (idle)"}
     </span>
@@ -217,7 +228,7 @@ function Detail({ p, operator: o, close }: { p: Pipeline; operator: Operator; cl
         </>
       }
     >
-      <div class="stack">
+      <div class="detail">
         <dl class="kv">
           <dt>{o.role}</dt>
           <dd>
@@ -309,9 +320,11 @@ function Detail({ p, operator: o, close }: { p: Pipeline; operator: Operator; cl
             </ul>
           </div>
         )}
-        {(o.takes ? [o.takes] : (o.outputs ?? [])).map((s) => (
-          <Schema key={s.branch ?? ""} stream={s} takes={o.takes !== undefined} />
-        ))}
+        <div class="stack">
+          {(o.takes ? [o.takes] : (o.outputs ?? [])).map((s) => (
+            <Schema key={s.branch ?? ""} stream={s} takes={o.takes !== undefined} />
+          ))}
+        </div>
       </div>
     </Card>
   );

@@ -86,6 +86,7 @@ function Body({ p, tab, rest }: { p: Pipeline; tab: Tab; rest: string }) {
 function Missing({ name }: { name: string }) {
   return (
     <Card testid="missing">
+      <h1 class="visually-hidden">{name}</h1>
       <Empty title={`This daemon has no pipeline ${name}`}>
         <p>It may have been removed or renamed.</p>
         <Link class="btn" href="/">

@@ -95,7 +95,11 @@ function Split({ s, most }: { s: SplitFlow; most: number }) {
       <td class="num">{full(s.position)}</td>
       <td class="num">
         <span class="progress-cell">
-          {s.behind > 0 && <meter max={most} value={s.behind} aria-hidden="true" />}
+          {s.behind > 0 && (
+            <span class="share" aria-hidden="true">
+              <i style={{ width: `${(s.behind / most) * 100}%` }} />
+            </span>
+          )}
           {s.behind >= 0 ? full(s.behind) : "–"}
         </span>
       </td>

@@ -179,11 +179,11 @@ function Result({ title, done }: { title: string; done: Done }) {
   );
 }
 
-function Field({ name, label, help, value, required = false, type = "text", placeholder }: { name: string; label: string; help?: string; value?: string; required?: boolean; type?: "text" | "number"; placeholder?: string }) {
+function Field({ name, label, help, value, required = false, numeric = false, placeholder }: { name: string; label: string; help?: string; value?: string; required?: boolean; numeric?: boolean; placeholder?: string }) {
   return (
     <label class="field">
       <span>{label}</span>
-      <input class="input" name={name} type={type} defaultValue={value ?? ""} required={required} placeholder={placeholder} min={type === "number" ? 0 : undefined} autocomplete="off" spellcheck={false} data-testid={`field-${name}`} />
+      <input class="input" name={name} defaultValue={value ?? ""} required={required} placeholder={placeholder} inputMode={numeric ? "numeric" : undefined} pattern={numeric ? "[0-9]+" : undefined} autocomplete="off" spellcheck={false} data-testid={`field-${name}`} />
       {help && <span class="muted">{help}</span>}
     </label>
   );
@@ -233,8 +233,8 @@ function Fields({ action, pipeline, preset }: { action: Action; pipeline: Pipeli
       return (
         <div class="grid">
           <Field name="topic" label="Topic" value={preset.topic ?? ""} required />
-          <Field name="partition" label="Partition" value={preset.partition?.toString() ?? ""} type="number" required />
-          <Field name="offset" label="Offset of the record" value={preset.offset?.toString() ?? ""} type="number" required />
+          <Field name="partition" label="Partition" value={preset.partition?.toString() ?? ""} numeric required />
+          <Field name="offset" label="Offset of the record" value={preset.offset?.toString() ?? ""} numeric required />
         </div>
       );
     default:

@@ -22,6 +22,7 @@ export interface Curve {
   color: string; // name of a custom property
   format: (value: number) => string;
   bars?: boolean;
+  binary?: boolean; // its axis has steps of powers of 1024
   fill?: boolean;
 }
 
@@ -60,6 +61,10 @@ export function Chart(p: ChartProps) {
   return <div class="chart" ref={box} role="img" aria-label={p.label} />;
 }
 
+const countSteps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000];
+const timeSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
+const byteSteps = Array.from({ length: 50 }, (_, i) => 2 ** i);
+
 function options(p: ChartProps, width: number): uPlot.Options {
   const grid = { stroke: color("line"), width: 1 };
   const font = "11px system-ui, sans-serif";
@@ -73,8 +78,8 @@ function options(p: ChartProps, width: number): uPlot.Options {
     legend: { live: true },
     scales: { x: { time: p.time }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
     axes: [
-      { ...axis, grid: { show: false }, size: 26, ...(p.time ? { values: timeLabels } : { values: (_u, splits) => splits.map((s) => (Number.isInteger(s) ? String(s) : "")) }) },
-      { ...axis, size: 64, values: (_u, splits) => splits.map((s) => first.format(s)) },
+      { ...axis, grid: { show: false }, size: 26, incrs: p.time ? timeSteps : countSteps, space: p.time ? 70 : 40, ...(p.time ? { values: timeLabels } : { values: (_u, splits) => splits.map((s) => (Number.isInteger(s) ? String(s) : "")) }) },
+      { ...axis, size: 66, ...(first.binary ? { incrs: byteSteps } : {}), values: (_u, splits) => splits.map((s) => first.format(s)) },
     ],
     series: [
       { label: p.time ? "Time" : "Checkpoint", value: (_u, v) => (v === null || v === undefined ? "–" : p.time ? new Date(v * 1000).toLocaleTimeString("en-GB") : String(v)) },

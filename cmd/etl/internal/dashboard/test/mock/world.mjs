@@ -127,7 +127,7 @@ export class World {
     };
     if (shape.graph) {
       for (let n = 60; n > 0; n--) p.earlier.unshift(this.attempt(p, 780 - n + 60, Date.now() - 7200e3 - n * 10e3, n % 17 === 0 ? "failed" : "completed", 3));
-      for (let n = 30; n > 0; n--) this.push(p, this.attempt(p, 840 - n, Date.now() - n * 10e3 - 5e3, n % 11 === 4 || (shape.failedCheckpoints && n <= 4) ? "failed" : n % 9 === 0 ? "savepoint" : "completed", 4));
+      for (let n = 30; n > 0; n--) this.push(p, this.attempt(p, 840 - n, Date.now() - n * 10e3 - 45e3, n % 11 === 4 || (shape.failedCheckpoints && n <= 4) ? "failed" : n % 9 === 0 ? "savepoint" : "completed", 4));
     }
     return p;
   }
