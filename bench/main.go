@@ -26,6 +26,7 @@ type options struct {
 	markdown  string
 	state     int64  // bytes of state in the checkpoints that are measured
 	bucket    string // address of a place on S3 for them; empty for none
+	pipelines int    // of the daemon that is measured; 0 for none
 }
 
 // children are the hidden subcommands that are measured in processes of their own.
@@ -48,10 +49,11 @@ func main() {
 	flag.StringVar(&o.only, "only", "", "measure only what has this text in its name")
 	flag.Int64Var(&o.state, "state", 1<<30, "bytes of state in the checkpoints that are measured; 0 for none")
 	flag.StringVar(&o.bucket, "s3", bucketOfTests(), "address of a place on S3 for checkpoints, such as s3://bucket; that of the test service if there is one")
+	flag.IntVar(&o.pipelines, "pipelines", 50, "pipelines of the idle daemon that is measured; 0 for none")
 	flag.StringVar(&o.markdown, "markdown", "", "write the report to this file too")
 	flag.Parse()
 	o.brokers = strings.Split(*brokers, ",")
-	if *brokers == "" && o.records() {
+	if *brokers == "" && (o.records() || o.pipelines > 0 && strings.Contains(daemonName, o.only)) {
 		exit(errors.New("no broker: set KAFKA_BROKERS, or run `make bench`, which starts one"))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -106,7 +108,13 @@ func run(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	return report(results, sinks, checkpoints, o, time.Now())
+	var daemons []daemonRun
+	if o.pipelines > 0 && strings.Contains(daemonName, o.only) {
+		if daemons, err = measureDaemon(ctx, o, dir); err != nil {
+			return err
+		}
+	}
+	return report(results, sinks, checkpoints, daemons, o, time.Now())
 }
 
 // measureRecords fills the input topic and measures everything o.repeat times in turn, so

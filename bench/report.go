@@ -10,13 +10,16 @@ import (
 )
 
 // report prints the results as a table, which is Markdown too, and writes it to a file if asked to.
-func report(results map[string]result, sinks []*sinkRun, checkpoints []checkpointRun, o options, now time.Time) error {
+func report(results map[string]result, sinks []*sinkRun, checkpoints []checkpointRun, daemons []daemonRun, o options, now time.Time) error {
 	var b strings.Builder
 	missed := recordTable(&b, results)
 	table, over := sinkTable(sinks)
 	b.WriteString(table)
 	missed += over
 	table, over = checkpointTable(checkpoints, o.state)
+	b.WriteString(table)
+	missed += over
+	table, over = daemonTable(daemons)
 	b.WriteString(table)
 	missed += over
 	fmt.Print(b.String())
