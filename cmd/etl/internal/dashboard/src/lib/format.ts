@@ -9,15 +9,15 @@ const trim = (text: string): string => text.replace(/\.0+$|(\.\d*?)0+$/, "$1");
 export function compact(n: number): string {
   if (!Number.isFinite(n)) return unknown;
   const abs = Math.abs(n);
-  if (abs < 1000) return abs < 10 && !Number.isInteger(n) ? trim(n.toFixed(1)) : String(Math.round(n));
+  if (abs < 999.5) return abs < 10 && !Number.isInteger(n) ? trim(n.toFixed(1)) : String(Math.round(n));
   for (const [unit, suffix] of [
     [1e12, "T"],
     [1e9, "G"],
     [1e6, "M"],
     [1e3, "k"],
   ] as const) {
-    // 999 960 would be 1000.0k.
-    if (abs >= unit * 0.99995) return digits(n / unit) + suffix;
+    // 999 500 would be 1000k.
+    if (abs >= unit * 0.9995) return digits(n / unit) + suffix;
   }
   return String(Math.round(n));
 }
@@ -37,7 +37,7 @@ export function bytes(n: number): string {
   if (!Number.isFinite(n) || n < 0) return unknown;
   const units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
   let i = 0;
-  while (n >= 1023.95 && i < units.length - 1) {
+  while (n >= 1023.5 && i < units.length - 1) {
     n /= 1024;
     i++;
   }
@@ -50,7 +50,7 @@ export function seconds(s: number): string {
   if (s === 0) return "0 s";
   if (s < 0.0009995) return `${Math.max(1, Math.round(s * 1e6))} µs`;
   if (s < 0.9995) return `${s < 0.00995 ? trim((s * 1e3).toFixed(1)) : Math.round(s * 1e3)} ms`;
-  if (s < 59.95) return `${trim(s.toFixed(s < 9.95 ? 1 : s < 59.5 ? 0 : 0))} s`;
+  if (s < 59.5) return `${trim(s.toFixed(s < 9.95 ? 1 : 0))} s`;
   const whole = Math.round(s);
   if (whole < 3600) return two(Math.floor(whole / 60), "m", whole % 60, "s");
   if (whole < 86_400) return two(Math.floor(whole / 3600), "h", Math.floor((whole % 3600) / 60), "m");

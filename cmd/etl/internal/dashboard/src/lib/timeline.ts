@@ -87,8 +87,9 @@ export function byChain(rows: readonly Row[]): ChainTotal[] {
   return [...out.values()];
 }
 
-/** slowest says in words what took longest, where one subtask stands out; empty otherwise. */
+/** slowest is what took longest of a completed checkpoint, where it is a third of its duration or more. */
 export function slowest(a: Attempt): { chain: string; subtask: number; part: Part; length: number } | undefined {
+  if (a.status !== "completed") return undefined;
   let best: { chain: string; subtask: number; part: Part; length: number } | undefined;
   for (const t of a.tasks ?? []) {
     for (const [part, length] of [

@@ -14,6 +14,7 @@ const rules: [TokenKind, RegExp][] = [
   ["key", /[A-Za-z_][\w.-]*(?=\s*:(?:\s|$))/y],
   ["number", /(?<![\w.-])-?\d+(?:\.\d+)?(?:ns|us|µs|ms|s|m|h|d|KiB|MiB|GiB|KB|MB|GB|B)?(?![\w.-])/y],
   ["word", /(?<![\w.-])(?:true|false|null|and|or|not|in)(?![\w.-])/y],
+  ["text", /[A-Za-z_][\w./-]*/y],
   ["mark", /[-:,[\]{}|>&*!]/y],
   ["text", /[\w./]+|\s+|./y],
 ];

@@ -74,7 +74,7 @@ function Counts({ c, p, all }: { c: Checkpoints; p: Pipeline; all: Attempt[] }) 
       <Tile label="Restored" sub={p.status?.restored ? `took ${nanos(p.status.restored.took)}` : "began without state"}>
         {p.status?.restored ? full(p.status.restored.number) : "–"}
       </Tile>
-      <Tile label="Late acknowledgements" sub={`${full(c.unknown_acks)} unknown`}>
+      <Tile label="Late acks" title="Acknowledgements for a checkpoint that was given up" sub={`${full(c.unknown_acks)} unknown`}>
         {full(c.late_acks)}
       </Tile>
       <Tile label="To be removed" tone={c.clean_failures > 0 ? "warn" : undefined} sub={`${plural(c.clean_failures, "failure")}`}>

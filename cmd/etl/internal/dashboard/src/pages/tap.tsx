@@ -8,7 +8,7 @@ import { search } from "../ui/router";
 import { useResource } from "../ui/use";
 
 interface Shown extends Tapped {
-  key_: number;
+  row: number;
 }
 
 const kept = 300;
@@ -117,7 +117,7 @@ function useTap(name: string, operator: string, input: boolean, perSecond: numbe
       link: setLink,
       on: ({ event, data }) => {
         if (event !== "record") return;
-        const record = { ...(JSON.parse(data) as Tapped), key_: next.current++ };
+        const record = { ...(JSON.parse(data) as Tapped), row: next.current++ };
         setLeft((n) => n + record.left);
         setRecords((all) => [record, ...all].slice(0, kept));
       },
@@ -144,10 +144,12 @@ function Records({ shown }: { shown: Shown[] }) {
         </thead>
         <tbody>
           {shown.map((r) => (
-            <tr key={r.key_} data-testid="record">
+            <tr key={r.row} data-testid="record">
               <td class="mono">{clock(r.time)}</td>
               <td class="mono nowrap">{r.topic && r.partition >= 0 ? `${r.topic}/${r.partition}@${r.offset}` : "–"}</td>
-              <td class="mono">{r.key ?? <span class="muted">–</span>}</td>
+              <td class="mono key" title={r.key}>
+                {r.key ?? <span class="muted">–</span>}
+              </td>
               <td class="value">
                 <details>
                   <summary>
