@@ -1,6 +1,7 @@
 package check
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -15,9 +16,8 @@ func systemRoot(t *testing.T) string {
 	t.Helper()
 	root := t.TempDir()
 	write(t, filepath.Join(root, "usr/lib/systemd/system/etl.service"), read(t, filepath.Join(deploy, "systemd/etl.service")))
-	for _, program := range []string{"usr/bin/etl", "bin/kill"} {
-		write(t, filepath.Join(root, program), "#!/bin/sh\n")
-	}
+	program(t, filepath.Join(root, "usr/bin/etl"))
+	program(t, filepath.Join(root, "bin/kill"))
 	for _, unit := range []string{"network-online.target", "sysinit.target", "basic.target", "multi-user.target", "shutdown.target", "system.slice"} {
 		write(t, filepath.Join(root, "usr/lib/systemd/system", unit), "[Unit]\nDefaultDependencies=no\n")
 	}
@@ -42,6 +42,9 @@ func TestUserAndFoldersAreMade(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "usr/lib/sysusers.d/etl.conf"), read(t, filepath.Join(deploy, "systemd/sysusers.conf")))
 	write(t, filepath.Join(root, "usr/lib/tmpfiles.d/etl.conf"), read(t, filepath.Join(deploy, "systemd/tmpfiles.conf")))
+	if err := os.MkdirAll(filepath.Join(root, "etc"), 0o755); err != nil {
+		t.Fatal(err)
+	}
 	mustRun(t, "systemd-sysusers", "--root="+root)
 	for _, file := range []string{"etc/passwd", "etc/group"} {
 		if !strings.Contains("\n"+read(t, filepath.Join(root, file)), "\netl:") {

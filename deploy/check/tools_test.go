@@ -62,7 +62,27 @@ func write(t *testing.T, path, text string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(path, []byte(text), 0o755); err != nil {
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// program puts something that can be run where a program is looked for.
+func program(t *testing.T, path string) {
+	t.Helper()
+	write(t, path, "#!/bin/sh\n")
+	if err := os.Chmod(path, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// generated compares a file with what it should hold, and writes it with UPDATE=1.
+func generated(t *testing.T, path, want string) {
+	t.Helper()
+	if os.Getenv("UPDATE") != "" {
+		write(t, path, want)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != want {
+		t.Errorf("%s is out of date (%v): run the tests of deploy/check with UPDATE=1", path, err)
 	}
 }

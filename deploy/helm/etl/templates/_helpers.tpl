@@ -56,7 +56,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if .Values.api.tokens -}}
 {{- $tokens := list -}}
 {{- range .Values.api.tokens -}}
-{{- $tokens = append $tokens (dict "name" .name "role" .role "file" (printf "/run/tokens/%s" .name)) -}}
+{{- $tokens = append $tokens (dict "name" .name "role" .role "token_file" (printf "/run/tokens/%s" .name)) -}}
 {{- end -}}
 {{- $_ := set $http "tokens" $tokens -}}
 {{- else -}}
@@ -65,7 +65,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | 
 {{- if not (and .Values.api.tlsSecret .Values.api.tokens) -}}
 {{- $_ := set $http "insecure" true -}}
 {{- end -}}
-{{- $own := dict "log" (dict "format" "json") "shutdown_timeout" (printf "%vs" .Values.shutdownTimeoutSeconds) "pipelines" "/etc/etl/pipelines" "state_dir" "/var/lib/etl" "runtime_dir" "/run/etl" "http" $http -}}
+{{- $own := dict "log" (dict "format" "json") "shutdown_timeout" (printf "%vs" .Values.shutdownTimeoutSeconds) "pipelines" "/etc/etl/pipelines" "state_dir" "/var/lib/etl" "http" $http -}}
 {{- toYaml (mergeOverwrite $own (deepCopy .Values.settings)) -}}
 {{- end -}}
 
