@@ -30,7 +30,7 @@ func pages(t *testing.T) []string {
 	t.Helper()
 	var out []string
 	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && strings.HasPrefix(d.Name(), ".") && d.Name() != ".." {
+		if err == nil && d.IsDir() && (strings.HasPrefix(d.Name(), ".") && d.Name() != ".." || d.Name() == "node_modules") {
 			return fs.SkipDir
 		}
 		if strings.HasSuffix(path, ".md") {
