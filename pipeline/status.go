@@ -71,3 +71,14 @@ func (c *Control) proven(path string) {
 	defer c.mu.Unlock()
 	c.status.Last = path
 }
+
+// CheckpointInterval is that of the pipeline's file, 0 where checkpoints are taken on
+// request only.
+func (c *Control) CheckpointInterval() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.plan == nil {
+		return 0
+	}
+	return c.plan.Spec.Checkpoint.Interval
+}

@@ -13,10 +13,12 @@ func (a *app) serveMetrics(ctx context.Context, address string, plans []*pipelin
 	if address == "" {
 		return func() {}, nil
 	}
-	metrics := web.NewMetrics()
+	watched := make([]web.Watched, len(plans))
 	for i, p := range plans {
-		metrics.Watch(p.Spec.Name, controls[i])
+		watched[i] = web.Watched{Name: p.Spec.Name, Control: controls[i]}
 	}
+	metrics := web.NewMetrics(
+		func() web.Program { return web.Program{Version: a.version} }, func() []web.Watched { return watched })
 	ctx, cancel := context.WithCancel(ctx)
 	bound, wait, err := metrics.Serve(ctx, address)
 	if err != nil {

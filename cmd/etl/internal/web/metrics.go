@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"runtime"
 	"slices"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/sluice-etl/sluice/pipeline"
@@ -18,135 +20,157 @@ import (
 )
 
 // Metrics gathers what running pipelines are at, for Prometheus. It implements
-// prometheus.Collector.
+// prometheus.Collector and is safe for concurrent use.
 type Metrics struct {
 	now       func() time.Time
-	pipelines []watched
+	program   func() Program
+	pipelines func() []Watched
 }
 
-type watched struct {
-	name    string
-	control *pipeline.Control
+// Watched is a pipeline that metrics tell of.
+type Watched struct {
+	Name    string
+	Control *pipeline.Control // nil where it has never run
+	Ready   *bool             // whether it is well; nil where nobody judges that
 }
 
-// NewMetrics makes Metrics of no pipeline.
-func NewMetrics() *Metrics { return &Metrics{now: time.Now} }
-
-// Watch adds a pipeline, before Serve.
-func (m *Metrics) Watch(name string, control *pipeline.Control) {
-	m.pipelines = append(m.pipelines, watched{name, control})
+// Program is what metrics tell of the program as a whole.
+type Program struct {
+	Version string
+	// Reloaded is whether the newest reload of the folder of pipelines worked; nil before one.
+	Reloaded *bool
+	// MemoryBudget is what memory sets, and MemoryUsed what is taken of it, in bytes; a
+	// budget of 0 is not shown.
+	MemoryBudget, MemoryUsed int64
 }
 
-// desc describes a metric whose first label is the pipeline.
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc("etl_"+name, help, append([]string{"pipeline"}, labels...), nil)
+// NewMetrics makes Metrics that ask at each scrape for the program and for the pipelines
+// that there are then, each name once.
+func NewMetrics(program func() Program, pipelines func() []Watched) *Metrics {
+	return &Metrics{now: time.Now, program: program, pipelines: pipelines}
 }
 
-// What is counted begins anew at a restart of the pipeline.
+// metric describes one metric.
+type metric struct {
+	desc   *prometheus.Desc
+	kind   prometheus.ValueType
+	name   string
+	help   string
+	labels []string
+}
+
+func newMetric(kind prometheus.ValueType, name, help string, labels []string) *metric {
+	name = "etl_" + name
+	return &metric{desc: prometheus.NewDesc(name, help, labels, nil), kind: kind, name: name, help: help, labels: labels}
+}
+
+// counter and gauge describe a metric whose first label is the pipeline.
+func counter(name, help string, labels ...string) *metric {
+	return newMetric(prometheus.CounterValue, name, help, append([]string{"pipeline"}, labels...))
+}
+
+func gauge(name, help string, labels ...string) *metric {
+	return newMetric(prometheus.GaugeValue, name, help, append([]string{"pipeline"}, labels...))
+}
+
+// metrics lists all that there are.
+func metrics() []*metric {
+	return slices.Concat(processMetrics, pipelineMetrics, operatorMetrics, taskMetrics, splitMetrics, stepMetrics, sinkMetrics, checkpointMetrics)
+}
+
+// Those of the program as a whole.
 var (
-	descRead     = desc("records_read_total", "Records that sources gave.")
-	descBytes    = desc("bytes_read_total", "Bytes of the values of records that sources gave.")
-	descWritten  = desc("records_written_total", "Records that sinks took.")
-	descFiltered = desc("records_filtered_total", "Records that steps left out as they should.")
-	descSkipped  = desc("records_skipped_total", "Records left out by on_error: skip.")
-	descDead     = desc("records_dead_lettered_total", "Records sent to a sink of dead letters.")
-	descLost     = desc("commits_lost_total", "Commits that were lost and given up by on_lost_commit: accept_loss.")
-	descLostRecs = desc("records_lost_total", "Records in lost commits, where that is known.")
-	descSource   = desc("source_events_total", "What a source counts of its own: new, gone and recreated topics, missing offsets.", "source", "event")
-	descLate     = desc("records_late_total", "Records that came too late for a step, with nothing reading its branch of them.", "step", "subtask")
+	metricBuildInfo    = newMetric(prometheus.GaugeValue, "build_info", "The version of the program; the value is 1.", []string{"version", "go_version"})
+	metricReloaded     = newMetric(prometheus.GaugeValue, "last_reload_success", "1 where the newest reload of the folder of pipelines worked.", nil)
+	metricMemoryBudget = newMetric(prometheus.GaugeValue, "memory_budget_bytes", "What fetch buffers, queues, sinks and caches may take together (memory).", nil)
+	metricMemoryUsed   = newMetric(prometheus.GaugeValue, "memory_used_bytes", "What is taken of that budget.", nil)
 
-	descEventTime = desc("split_event_time_seconds", "Highest event time read from a split, in seconds since 1970.", "source", "split")
-	descSplitMark = desc("split_watermark_seconds", "Watermark of a split, in seconds since 1970.", "source", "split")
-	descPosition  = desc("split_position", "Position of the next record to read.", "source", "split")
-	descLag       = desc("split_lag_records", "Records that a split has and that were not read yet, where its source knows.", "source", "split")
-	descIdle      = desc("split_idle", "1 where a split does not hold event time back: it has nothing more to give for now.", "source", "split")
-	descCaughtUp  = desc("split_caught_up", "1 where a split is read to its present end.", "source", "split")
-	descPaused    = desc("split_paused", "1 where a split waits for others whose event time is behind (max_drift).", "source", "split")
-
-	descStepMark   = desc("step_watermark_seconds", "How far event time has come for a keyed step, in seconds since 1970.", "step", "subtask")
-	descStepLag    = desc("step_watermark_lag_seconds", "How far event time is behind the clock for a keyed step.", "step", "subtask")
-	descStepIdle   = desc("step_idle", "1 where no source above a keyed step has more to give for now.", "step", "subtask")
-	descStateKeys  = desc("state_entries", "Entries in the state of a keyed step; an estimate on disk.", "step", "subtask")
-	descStateBytes = desc("state_memory_bytes", "Memory that the state of a keyed step takes.", "step", "subtask")
-	descStateDisk  = desc("state_disk_bytes", "Disk space that the state of a keyed step takes.", "step", "subtask")
+	processMetrics = []*metric{metricBuildInfo, metricReloaded, metricMemoryBudget, metricMemoryUsed}
 )
 
-var descriptions = []*prometheus.Desc{
-	descRead, descBytes, descWritten, descFiltered, descSkipped, descDead, descLost, descLostRecs, descSource, descLate,
-	descEventTime, descSplitMark, descPosition, descLag, descIdle, descCaughtUp, descPaused,
-	descStepMark, descStepLag, descStepIdle, descStateKeys, descStateBytes, descStateDisk,
-}
+// Those of a pipeline as a whole. What is counted begins anew at a restart of the pipeline.
+var (
+	metricRunning      = gauge("pipeline_running", "1 while records flow, 0 while the pipeline starts, restarts, ends or has ended.")
+	metricReady        = gauge("pipeline_ready", "1 where the pipeline makes progress or has nothing to do, as /readyz judges.")
+	metricRestarts     = counter("restarts_total", "Restarts of the pipeline in the process.")
+	metricRead         = counter("records_read_total", "Records that sources gave.")
+	metricReadBytes    = counter("bytes_read_total", "Bytes of the values of records that sources gave.")
+	metricWritten      = counter("records_written_total", "Records that sinks took.")
+	metricFiltered     = counter("records_filtered_total", "Records that steps left out as they should.")
+	metricSkipped      = counter("records_skipped_total", "Records left out by on_error: skip.")
+	metricDead         = counter("records_dead_lettered_total", "Records sent to a sink of dead letters.")
+	metricLost         = counter("commits_lost_total", "Commits that were lost and given up by on_lost_commit: accept_loss.")
+	metricLostRecords  = counter("records_lost_total", "Records in lost commits, where that is known.")
+	metricSourceEvents = counter("source_events_total", "What a source counts of its own: new, gone and recreated topics, missing offsets.", "source", "event")
+
+	pipelineMetrics = []*metric{metricRunning, metricReady, metricRestarts, metricRead, metricReadBytes, metricWritten, metricFiltered, metricSkipped, metricDead, metricLost, metricLostRecords, metricSourceEvents}
+)
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range slices.Concat(descriptions, checkpointDescriptions) {
-		out <- d
+	for _, d := range metrics() {
+		out <- d.desc
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (m *Metrics) Collect(out chan<- prometheus.Metric) {
-	for _, w := range m.pipelines {
-		p := w.control.Progress()
-		count := func(d *prometheus.Desc, n int64) {
-			out <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(n), w.name)
+	p, s := m.program(), sender{out: out}
+	s.send(metricBuildInfo, 1, p.Version, runtime.Version())
+	if p.Reloaded != nil {
+		s.send(metricReloaded, truth(*p.Reloaded))
+	}
+	if p.MemoryBudget > 0 {
+		s.send(metricMemoryBudget, float64(p.MemoryBudget))
+		s.send(metricMemoryUsed, float64(p.MemoryUsed))
+	}
+	for _, w := range m.pipelines() {
+		s := sender{out: out, first: []string{w.Name}}
+		if w.Ready != nil {
+			s.send(metricReady, truth(*w.Ready))
 		}
-		count(descRead, p.Counts.Read)
-		count(descBytes, p.Counts.Bytes)
-		count(descWritten, p.Counts.Written)
-		count(descFiltered, p.Counts.Filtered)
-		count(descSkipped, p.Counts.Skipped)
-		count(descDead, p.Counts.Dead)
-		count(descLost, p.Counts.LostCommits)
-		count(descLostRecs, p.Counts.LostRecords)
-		for source, counts := range p.Sources {
-			for event, n := range counts {
-				out <- prometheus.MustNewConstMetric(descSource, prometheus.CounterValue, float64(n), w.name, source, event)
-			}
+		if w.Control == nil {
+			s.send(metricRunning, 0)
+			continue
 		}
-		for i := range p.Splits {
-			collectSplit(out, w.name, &p.Splits[i])
-		}
-		for i := range p.Steps {
-			m.collectStep(out, w.name, &p.Steps[i])
-		}
-		collectCheckpoints(out, w.name, w.control)
+		s.pipeline(w.Control)
+		s.flow(w.Control, m.now())
+		s.checkpoints(w.Control)
 	}
 }
 
-func collectSplit(out chan<- prometheus.Metric, name string, s *pipeline.SplitProgress) {
-	gauge := func(d *prometheus.Desc, v float64) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, name, s.Source, s.Split)
-	}
-	if s.MaxTime != nil {
-		gauge(descEventTime, seconds(*s.MaxTime))
-	}
-	if timed(s.Watermark) {
-		gauge(descSplitMark, seconds(s.Watermark))
-	}
-	gauge(descPosition, float64(s.Next))
-	if s.Behind >= 0 {
-		gauge(descLag, float64(s.Behind))
-	}
-	gauge(descIdle, truth(s.Idle))
-	gauge(descCaughtUp, truth(s.CaughtUp))
-	gauge(descPaused, truth(s.Paused))
+// sender hands values over.
+type sender struct {
+	out   chan<- prometheus.Metric
+	first []string // values of the first labels
 }
 
-func (m *Metrics) collectStep(out chan<- prometheus.Metric, name string, s *pipeline.StepProgress) {
-	subtask := strconv.Itoa(s.Subtask)
-	gauge := func(d *prometheus.Desc, v float64) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, name, s.Step, subtask)
+func (s sender) send(m *metric, v float64, labels ...string) {
+	values := slices.Concat(s.first, labels)
+	for i := range values {
+		values[i] = strings.ToValidUTF8(values[i], "\uFFFD") // a file's path can be anything
 	}
-	out <- prometheus.MustNewConstMetric(descLate, prometheus.CounterValue, float64(s.Late), name, s.Step, subtask)
-	if timed(s.Watermark) {
-		gauge(descStepMark, seconds(s.Watermark))
-		gauge(descStepLag, float64(m.now().UnixMilli())/1000-seconds(s.Watermark))
+	s.out <- prometheus.MustNewConstMetric(m.desc, m.kind, v, values...)
+}
+
+// pipeline tells of a pipeline as a whole.
+func (s sender) pipeline(c *pipeline.Control) {
+	p, status := c.Progress(), c.Status()
+	s.send(metricRunning, truth(status.Phase == pipeline.Running))
+	s.send(metricRestarts, float64(status.Restarts))
+	s.send(metricRead, float64(p.Counts.Read))
+	s.send(metricReadBytes, float64(p.Counts.Bytes))
+	s.send(metricWritten, float64(p.Counts.Written))
+	s.send(metricFiltered, float64(p.Counts.Filtered))
+	s.send(metricSkipped, float64(p.Counts.Skipped))
+	s.send(metricDead, float64(p.Counts.Dead))
+	s.send(metricLost, float64(p.Counts.LostCommits))
+	s.send(metricLostRecords, float64(p.Counts.LostRecords))
+	for source, counts := range p.Sources {
+		for event, n := range counts {
+			s.send(metricSourceEvents, float64(n), source, event)
+		}
 	}
-	gauge(descStepIdle, truth(s.Idle))
-	gauge(descStateKeys, float64(s.State.Keys))
-	gauge(descStateBytes, float64(s.State.Memory))
-	gauge(descStateDisk, float64(s.State.Disk))
 }
 
 // timed reports whether there is an event time to show: not before the first
@@ -162,12 +186,23 @@ func truth(b bool) float64 {
 	return 0
 }
 
+// Handler answers with the metrics, and those of the Go runtime and the process.
+func (m *Metrics) Handler() (http.Handler, error) {
+	registry := prometheus.NewRegistry()
+	for _, c := range []prometheus.Collector{m, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{}), nil
+}
+
 // Serve answers /metrics on an address until ctx ends. It returns once the address
 // is taken, which bound names with its port; wait waits for the end.
 func (m *Metrics) Serve(ctx context.Context, address string) (bound string, wait func() error, err error) {
-	registry := prometheus.NewRegistry()
-	if err := registry.Register(m); err != nil {
-		return "", nil, fmt.Errorf("register metrics: %w", err)
+	handler, err := m.Handler()
+	if err != nil {
+		return "", nil, err
 	}
 	var lc net.ListenConfig
 	ln, err := lc.Listen(ctx, "tcp", address)
@@ -175,7 +210,7 @@ func (m *Metrics) Serve(ctx context.Context, address string) (bound string, wait
 		return "", nil, fmt.Errorf("serve metrics: %w", err)
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", handler)
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(ln) }()

@@ -5,6 +5,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -37,8 +38,7 @@ sink: {blackhole: {}}
 		t.Fatal(p.Diagnostics())
 	}
 	opts := pipeline.Options{Plan: plan, Log: slog.New(slog.DiscardHandler), Control: &pipeline.Control{}}
-	m := NewMetrics()
-	m.Watch("clicks", opts.Control)
+	m := watching(Watched{Name: "clicks", Control: opts.Control})
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error, 1)
 	go func() {
@@ -69,6 +69,22 @@ sink: {blackhole: {}}
 		`etl_checkpoint_alignment_seconds{pipeline="clicks",subtask="1",task=`,
 		`etl_checkpoint_start_delay_seconds{pipeline="clicks",subtask="0",task=`,
 		`etl_restarts_total{pipeline="clicks"} 0`,
+		`etl_build_info{go_version="go`, `version="1.2.3"} 1`,
+		`etl_pipeline_running{pipeline="clicks"} 1`,
+		`etl_operator_records_in_total{operator="per-bidder",pipeline="clicks"}`,
+		`etl_operator_records_out_total{operator="source",pipeline="clicks"}`,
+		`etl_operator_bytes_in_total{operator="source",pipeline="clicks"}`,
+		`etl_operator_records_dropped_total{operator="per-bidder",pipeline="clicks"} 0`,
+		`etl_task_busy_ratio{pipeline="clicks",subtask="1",task="per-bidder"}`,
+		`etl_task_backpressured_ratio{pipeline="clicks",subtask="0",task="source"}`,
+		`etl_task_idle_ratio{pipeline="clicks",subtask="0",task="source"}`,
+		`etl_task_queued_bytes{pipeline="clicks",subtask="0",task="per-bidder"}`,
+		`etl_sink_commits_total{pipeline="clicks",sink="sink"}`,
+		`etl_sink_pending{pipeline="clicks",sink="sink"} 0`,
+		`etl_sink_oldest_pending_seconds{pipeline="clicks",sink="sink"} 0`,
+		`etl_checkpoint_interval_seconds{pipeline="clicks"} 60`,
+		`etl_failed_checkpoints_in_row{pipeline="clicks"} 0`,
+		`process_resident_memory_bytes `,
 	}
 	ticker := time.NewTicker(20 * time.Millisecond)
 	defer ticker.Stop()
@@ -96,6 +112,11 @@ sink: {blackhole: {}}
 	<-ran
 }
 
+// watching makes Metrics of pipelines.
+func watching(w ...Watched) *Metrics {
+	return NewMetrics(func() Program { return Program{Version: "1.2.3"} }, func() []Watched { return w })
+}
+
 func get(t *testing.T, url string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -115,14 +136,54 @@ func get(t *testing.T, url string) string {
 	return string(text)
 }
 
+func TestMetricsAreOfThePipelinesThatThereAreAtTheScrape(t *testing.T) {
+	var there []Watched
+	well, worked := false, true
+	m := NewMetrics(
+		func() Program { return Program{Version: "1.2.3", Reloaded: &worked, MemoryBudget: 100, MemoryUsed: 7} },
+		func() []Watched { return there })
+	h, err := m.Handler()
+	if err != nil {
+		t.Fatal(err)
+	}
+	scrape := func() string {
+		r := httptest.NewRecorder()
+		h.ServeHTTP(r, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/metrics", nil))
+		if r.Code != http.StatusOK {
+			t.Fatalf("a scrape is answered by %d: %s", r.Code, r.Body)
+		}
+		return r.Body.String()
+	}
+	text := scrape()
+	for _, want := range []string{"etl_last_reload_success 1", "etl_memory_budget_bytes 100", "etl_memory_used_bytes 7"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	if strings.Contains(text, "pipeline=") {
+		t.Errorf("there is no pipeline, and metrics are\n%s", text)
+	}
+	there = []Watched{{Name: "never-ran", Ready: &well}, {Name: "waits", Control: &pipeline.Control{}}}
+	text = scrape()
+	for _, want := range []string{`etl_pipeline_ready{pipeline="never-ran"} 0`, `etl_pipeline_running{pipeline="never-ran"} 0`, `etl_pipeline_running{pipeline="waits"} 0`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("there is no %s", want)
+		}
+	}
+	there = there[1:]
+	if text = scrape(); strings.Contains(text, "never-ran") || !strings.Contains(text, "waits") {
+		t.Errorf("one pipeline was removed, and metrics are\n%s", text)
+	}
+}
+
 func TestAnAddressThatIsTakenIsAnError(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	m := NewMetrics()
+	m := watching()
 	address, wait, err := m.Serve(ctx, "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := NewMetrics().Serve(ctx, address); err == nil {
+	if _, _, err := watching().Serve(ctx, address); err == nil {
 		t.Error("two servers have one address")
 	}
 	cancel()
