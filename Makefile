@@ -11,7 +11,7 @@ RACE   := $(if $(filter 1,$(shell go env CGO_ENABLED)),-race)
 # Packages with tests that need services.
 NEED_SERVICES = $(shell grep -rlE --include='*_test.go' '^//go:build .*\bintegration\b' . | xargs -r -n1 dirname | sort -u)
 
-.PHONY: help build dashboard demo test test-dashboard integration soak bench lint fmt clean
+.PHONY: help build dashboard demo test test-dashboard integration deploy soak bench lint fmt clean
 
 # The pages of the daemon, built where npm is; a binary without them serves one that says so.
 DASHBOARD := cmd/etl/internal/dashboard
@@ -44,6 +44,10 @@ test-dashboard: $(DASHBOARD)/node_modules/.package-lock.json ## types and tests 
 
 integration: ## starts real services, runs the tests that need them, stops them
 	deploy/services/with.sh kafka postgres mysql redis s3 hdfs opensearch clickhouse mongodb schema-registry python iceberg-reader iceberg-rest -- $(GOTEST) -tags integration -timeout 40m $(NEED_SERVICES)
+
+deploy: ## tests what is in deploy/ with the tools that read it; deploy/check/tools.sh installs those that are missing
+	deploy/check/tools.sh >/dev/null
+	cd deploy/check && $(GOTEST) -timeout 10m ./...
 
 soak: ## a million records, many kills, outages: exactly once, by an independent reader; all Nexmark queries at all settings
 	deploy/services/with.sh kafka s3 hdfs postgres mysql clickhouse python -- go test -tags 'integration soak' -timeout 90m -count 1 -v -run 'Soak' ./cmd/etl/internal/soak
