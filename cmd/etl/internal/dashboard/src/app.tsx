@@ -206,7 +206,7 @@ const shortcuts: [string, string][] = [
   ["g d", "Daemon"],
   ["n", "New pipeline"],
   ["/", "Filter"],
-  ["[ ]", "Tab before, tab behind"],
+  ["[ ]", "Previous tab, next tab"],
   ["t", "Theme"],
   ["?", "This list"],
 ];
