@@ -27,7 +27,8 @@ type Control struct {
 	// asked for.
 	asked, cancelled chan struct{}
 
-	local atomic.Pointer[checkpoint.Local] // nil without local copies of state
+	waiting outage                           // of the step of a start that is tried again
+	local   atomic.Pointer[checkpoint.Local] // nil without local copies of state
 
 	failures failureRing
 	commits  commitTally
@@ -233,6 +234,7 @@ func (c *Control) begin(p *Plan) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.plan, c.past, c.over, c.asked, c.cancelled = p, checkpoint.Stats{}, nil, nil, nil
+	c.waiting = outage{}
 	c.status = Status{Pipeline: p.Spec.Name, Storage: p.Spec.Checkpoint.Storage, Phase: Starting, Since: time.Now()}
 }
 

@@ -212,6 +212,7 @@ func (r *runner) persist(ctx context.Context, what string, step func() error) er
 		})
 		err := step()
 		slow.Stop()
+		r.opts.Control.waits(what, err)
 		if err == nil || connectors.IsPermanent(err) || errors.Is(err, connectors.ErrFenced) {
 			return err
 		}

@@ -97,13 +97,20 @@ type dialWatch struct {
 	log *slog.Logger
 
 	mu     sync.Mutex
-	down   map[string]time.Time // when the failure of a broker was logged last
+	down   map[string]*downBroker
+	up     map[string]bool // the last connection to a broker that came about, until one fails
 	err    error
 	failed time.Time
 }
 
+// downBroker is a broker that cannot be reached.
+type downBroker struct {
+	since, failed, logged time.Time // of the first failure, of the last, and when it was logged last
+	err                   error     // the last one
+}
+
 func newDialWatch(log *slog.Logger) *dialWatch {
-	return &dialWatch{log: cmp.Or(log, slog.New(slog.DiscardHandler)), down: map[string]time.Time{}}
+	return &dialWatch{log: cmp.Or(log, slog.New(slog.DiscardHandler)), down: map[string]*downBroker{}, up: map[string]bool{}}
 }
 
 // OnBrokerConnect implements kgo.HookBrokerConnect.
@@ -114,19 +121,52 @@ func (d *dialWatch) OnBrokerConnect(meta kgo.BrokerMetadata, _ time.Duration, _ 
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	last, known := d.down[addr]
+	b, known := d.down[addr]
 	if err == nil {
+		d.up[addr] = true
 		if known {
 			delete(d.down, addr)
 			d.log.Info("kafka broker is reachable again", "broker", addr)
 		}
 		return
 	}
-	d.err, d.failed = err, time.Now()
-	if !known || time.Since(last) >= dialLogEvery {
-		d.down[addr] = time.Now()
+	delete(d.up, addr)
+	now := time.Now()
+	if !known {
+		b = &downBroker{since: now}
+		d.down[addr] = b
+	}
+	d.err, d.failed, b.err, b.failed = err, now, err, now
+	if now.Sub(b.logged) >= dialLogEvery {
+		b.logged = now
 		d.log.Warn("kafka broker cannot be reached, trying again", "broker", addr, "err", err)
 	}
+}
+
+// outages are the brokers that could not be reached just now. One that nobody tries any
+// more is left out: it has left the cluster, or was an address to begin with.
+func (d *dialWatch) outages() []connectors.Outage {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var out []connectors.Outage
+	for addr, b := range d.down {
+		if time.Since(b.failed) < dialLogEvery {
+			out = append(out, connectors.Outage{What: "kafka broker " + addr, Since: b.since, Err: b.err, Part: len(d.up) > 0})
+		}
+	}
+	return out
+}
+
+// Outages implements connectors.OutageTeller.
+func (r *reader) Outages() []connectors.Outage { return r.dials.outages() }
+
+// Outages implements connectors.OutageTeller.
+func (s *sink) Outages() []connectors.Outage {
+	out := s.dials.outages()
+	if s.set != nil {
+		out = append(out, s.set.dials.outages()...)
+	}
+	return out
 }
 
 // cause is the last failure to connect within the last while, or nil.

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/daemon"
+	"github.com/sluice-etl/sluice/cmd/etl/internal/dashboard"
+	"github.com/sluice-etl/sluice/cmd/etl/internal/web"
 	"github.com/sluice-etl/sluice/pipeline"
 )
 
@@ -59,16 +61,50 @@ func (a *app) serve(ctx context.Context) error {
 	}
 	a.log = d.Log()
 	debug.SetMemoryLimit(a.settings.Memory + runtimeReserve)
-	reload, end := reloadSignals()
+	server, err := a.serveHTTP(ctx, d)
+	if err != nil {
+		return usageError(err)
+	}
+	reload, end := reloadSignals(func() {
+		if err := server.Reload(); err != nil {
+			a.log.Error("tokens and certificates could not be read again: those from before count on", "err", err)
+		}
+	})
 	defer end()
-	if err := d.Run(ctx, stop, reload); err != nil {
+	err = d.Run(ctx, stop, reload)
+	if err := server.Close(ctx); err != nil {
+		a.log.Warn("ending the API", "err", err)
+	}
+	if err != nil {
 		return &codeError{code: exitFailed, err: err}
 	}
 	return nil
 }
 
-// reloadSignals asks for a reload at each SIGHUP.
-func reloadSignals() (reload <-chan struct{}, end func()) {
+// serveHTTP answers for the daemon, over its addresses and the socket of the process.
+func (a *app) serveHTTP(ctx context.Context, d *daemon.Daemon) (*web.Server, error) {
+	socket, err := web.Listen(ctx, web.RuntimeDirs(a.settings.RuntimeDir))
+	if err != nil {
+		if a.settings.RuntimeDir != "" {
+			return nil, err
+		}
+		a.log.Warn("the daemon cannot be reached over a socket; set runtime_dir", "err", err)
+	}
+	server, err := web.Serve(ctx, web.Options{
+		Settings: a.settings.HTTP, Service: d, Dashboard: dashboard.Handler(), Socket: socket, Event: d.Tell, Log: a.log,
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, address := range server.Addresses() {
+		d.Listens(address)
+		a.log.Info("answering", "address", address)
+	}
+	return server, nil
+}
+
+// reloadSignals asks for a reload at each SIGHUP, after also.
+func reloadSignals(also func()) (reload <-chan struct{}, end func()) {
 	signals := make(chan os.Signal, 1)
 	asks := make(chan struct{})
 	done := make(chan struct{})
@@ -77,6 +113,7 @@ func reloadSignals() (reload <-chan struct{}, end func()) {
 		for {
 			select {
 			case <-signals:
+				also()
 			case <-done:
 				return
 			}

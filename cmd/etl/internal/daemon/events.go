@@ -20,8 +20,8 @@ const (
 	defaultEvents = 200 // of one answer
 )
 
-// tell notes an event, and writes it to the log.
-func (d *Daemon) tell(e api.Event) {
+// Tell notes an event, and writes it to the log.
+func (d *Daemon) Tell(e api.Event) {
 	d.events.add(func(number uint64) api.Event {
 		e.Number, e.Time = number, time.Now()
 		return e

@@ -40,7 +40,7 @@ const (
 func (d *Daemon) Reload(ctx context.Context, actor string) (*api.Reload, error) {
 	changes, err := d.scan(true)
 	if err != nil {
-		d.tell(api.Event{Kind: "reload_failed", Level: levelError, Text: err.Error(), Actor: actor})
+		d.Tell(api.Event{Kind: "reload_failed", Level: levelError, Text: err.Error(), Actor: actor})
 		return nil, err
 	}
 	return d.apply(ctx, changes, actor)

@@ -1,4 +1,3 @@
-// Package daemon holds what the program is set up with, beside its pipelines.
 package daemon
 
 import (
@@ -31,6 +30,12 @@ type Settings struct {
 	Memory int64
 	// ShutdownTimeout is how long the last checkpoint of a stop may take.
 	ShutdownTimeout time.Duration
+	// Pipelines is the folder of pipelines that the service runs.
+	Pipelines string
+	// StateDir is where the service keeps what has to outlive it; empty for the default.
+	StateDir string
+	// ReloadTimeout is how long a changed pipeline may take to run.
+	ReloadTimeout time.Duration
 	// RuntimeDir is where the process has its socket; empty for the user's own.
 	RuntimeDir string
 	// HTTP says where the daemon's API is served, and to whom.
@@ -44,6 +49,9 @@ var defaults = map[string]any{
 	"memory":           "512MiB",
 	"shutdown_timeout": "30s",
 	"runtime_dir":      "",
+	"pipelines":        "",
+	"state_dir":        "",
+	"reload_timeout":   "5m",
 
 	"http.listen":          "127.0.0.1:8700",
 	"http.insecure":        "false",
@@ -124,7 +132,10 @@ func settingsOf(k *koanf.Koanf, environ []string) (Settings, error) {
 	if s.ShutdownTimeout, err = connectors.ParseDuration(k.String("shutdown_timeout")); err != nil {
 		faults = append(faults, fmt.Errorf("shutdown_timeout: %w", err))
 	}
-	s.RuntimeDir = k.String("runtime_dir")
+	if s.ReloadTimeout, err = connectors.ParseDuration(k.String("reload_timeout")); err != nil {
+		faults = append(faults, fmt.Errorf("reload_timeout: %w", err))
+	}
+	s.RuntimeDir, s.Pipelines, s.StateDir = k.String("runtime_dir"), k.String("pipelines"), k.String("state_dir")
 	var httpFaults []error
 	s.HTTP, httpFaults = httpSettings(k)
 	faults = append(faults, httpFaults...)

@@ -23,7 +23,7 @@ func TestLaterSettingsWin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Settings{LogLevel: slog.LevelError, LogFormat: "json", Memory: 64 << 20, ShutdownTimeout: 30 * time.Second, HTTP: s.HTTP}
+	want := Settings{LogLevel: slog.LevelError, LogFormat: "json", Memory: 64 << 20, ShutdownTimeout: 30 * time.Second, ReloadTimeout: 5 * time.Minute, HTTP: s.HTTP}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("settings are %+v, want %+v", s, want)
 	}

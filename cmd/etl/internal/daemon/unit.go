@@ -45,7 +45,7 @@ func newUnit(d *Daemon, name string, def *definition) *unit {
 
 // tell notes an event of the pipeline.
 func (u *unit) tell(kind, level, text, actor string) {
-	u.d.tell(api.Event{Pipeline: u.name, Kind: kind, Level: level, Text: text, Actor: actor})
+	u.d.Tell(api.Event{Pipeline: u.name, Kind: kind, Level: level, Text: text, Actor: actor})
 }
 
 // take waits for the unit's turn.
