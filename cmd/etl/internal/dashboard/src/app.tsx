@@ -157,7 +157,9 @@ function Connection() {
     return (
       <div class="banner" role="status" data-testid="connection-lost">
         <Icon name="warn" />
-        {l.why} {pipelines.value && "What is shown is old."} {wait > 0 ? `Trying again in ${plural(wait, "second")}.` : "Trying again …"}
+        <span>
+          {l.why} {pipelines.value && "What is shown is old."} {wait > 0 ? `Trying again in ${plural(wait, "second")}.` : "Trying again …"}
+        </span>
       </div>
     );
   }
