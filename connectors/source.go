@@ -113,7 +113,8 @@ type Progress interface {
 // Ends is implemented by readers that know how far their splits go at present.
 type Ends interface {
 	// End tells the position behind the last record that a split has now, as far as
-	// the reader knows, and false where it does not.
+	// the reader knows, and false where it does not. It answers at once, and is safe for
+	// concurrent use.
 	End(split int) (int64, bool)
 }
 

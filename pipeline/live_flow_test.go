@@ -266,3 +266,67 @@ func TestACommitThatIsTriedAgainIsShown(t *testing.T) {
 		p.Crash()
 	})
 }
+
+func TestLagIsShownWhileASinkHoldsTheReaderUp(t *testing.T) {
+	b := newBroker(t)
+	w := pipelinetest.New(t, `
+pipeline: lagging
+parallelism: 1
+source: {kafka: {brokers: ["`+b.addr+`"], topics: [in], start: earliest}}
+transforms: [{name: once, dedup: {by: [n], within: 1h}}]
+sinks:
+  out: {from: source, collect: {name: TARGET-out}}
+  kept: {from: once, collect: {name: TARGET-once}}
+`)
+	var down atomic.Bool
+	release := make(chan struct{})
+	w.Target("out").BeforeWrite = func(string) error {
+		if down.Load() {
+			<-release
+		}
+		return nil
+	}
+	down.Store(true)
+	b.send(10)
+	s := begin(t, w)
+	at := time.Now()
+	splits := func() (behind int64, flow pipeline.Flow) {
+		flow = s.control.Flow()
+		for _, x := range flow.Splits {
+			behind += max(0, x.Behind)
+		}
+		return behind, flow
+	}
+	eventually(t, "the lag grows by records that nobody fetches", func() bool {
+		b.send(10)
+		behind, _ := splits()
+		return behind > 40
+	})
+	eventually(t, "it is known how old the next records are, and how long they are kept", func() bool {
+		_, flow := splits()
+		for _, x := range flow.Splits {
+			if x.BehindSeconds > 0 && x.RetentionSeconds > 0 {
+				if limit := time.Since(at).Seconds() + 60; x.BehindSeconds > limit || x.CaughtUp {
+					t.Fatalf("the split is %+v, of records no older than %v s", x, limit)
+				}
+				return true
+			}
+		}
+		return false
+	})
+	down.Store(false)
+	close(release)
+	eventually(t, "the lag is gone", func() bool {
+		behind, flow := splits()
+		if behind > 0 || len(flow.Splits) != 2 {
+			return false
+		}
+		for _, x := range flow.Splits {
+			if x.BehindSeconds != 0 || x.RetentionSeconds != -1 || x.Position != int64(b.sent/2) {
+				return false
+			}
+		}
+		return true
+	})
+	s.Crash()
+}

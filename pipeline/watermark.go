@@ -15,12 +15,14 @@ const (
 	judgeEvery = 20 * time.Millisecond
 	// unknownFor is patience where partitions are never idle.
 	unknownFor = 30 * time.Second
-	// shownEvery is how old what progress tells may be.
+	// shownEvery is how old what progress tells may be, and staleAfter when the task that
+	// tells it must be held up.
 	shownEvery = 100 * time.Millisecond
+	staleAfter = time.Second
 )
 
 // untimed is the MaxFuture of a source that nothing goes by the event time of. Any
-// time will do then, and brokers are not asked for the ends of quiet partitions.
+// time will do then, and brokers are asked for the ends of quiet partitions seldom.
 const untimed = time.Duration(math.MaxInt64)
 
 // sourceClock is the event time of one source's task, see eventClock.
@@ -104,8 +106,12 @@ func (c *sourceClock) add(splits []connectors.Split, now time.Time) {
 func (c *sourceClock) given(split int, next int64, newest *int64) {
 	s := &c.splits[split]
 	s.given = next
-	if newest != nil {
-		s.newest, s.read = *newest, true
+	if newest == nil {
+		return
+	}
+	first := !s.read
+	if s.newest, s.read = *newest, true; first {
+		c.show() // what takes the records may hold the task up from the first one on
 	}
 }
 
@@ -171,7 +177,7 @@ func (c *sourceClock) look(i int) {
 	}
 	before := s.caughtUp
 	s.caughtUp = c.progressOf != nil && s.next >= s.given && c.progressOf.CaughtUp(i)
-	if s.caughtUp {
+	if s.caughtUp || s.behind == 0 {
 		s.current = c.at
 	}
 	if s.caughtUp && !before && s.until < 0 {
@@ -269,7 +275,15 @@ func (c *sourceClock) progress() []SplitProgress {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	out := make([]SplitProgress, len(c.shown))
+	stale := time.Since(c.shownAt) > staleAfter
 	for i, s := range c.shown {
+		if stale && c.endsOf != nil && !s.ended {
+			// Nobody else looks while the task is held up, such as by a sink that is down.
+			if end, known := c.endsOf.End(i); known {
+				s.behind = max(0, end-s.next)
+				s.caughtUp = s.caughtUp && s.behind == 0
+			}
+		}
 		out[i] = SplitProgress{
 			Source: c.source, Split: s.id, Next: s.next, Watermark: s.mark,
 			Idle: s.idle || s.joining, CaughtUp: s.caughtUp, Paused: s.paused, Ended: s.ended, Behind: s.behind,

@@ -3,6 +3,7 @@ package kafka
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kmsg"
@@ -13,6 +14,8 @@ import (
 const (
 	// endsEvery is how often the ends of partitions that bring nothing are asked for.
 	endsEvery = time.Second
+	// endsSeldom is how often in terms of that where they are shown and nothing goes by them.
+	endsSeldom = 10
 	// endsPatience bounds the asking.
 	endsPatience = 5 * time.Second
 	// provenFor is how long an answer of a broker counts. Once none has come for so
@@ -31,9 +34,10 @@ type ends struct {
 	splits []splitEnd
 	holes  []hole // found, and not taken
 
-	start sync.Once
-	stop  context.CancelFunc
-	done  sync.WaitGroup
+	wanted atomic.Bool // event time goes by them
+	start  sync.Once
+	stop   context.CancelFunc
+	done   sync.WaitGroup
 }
 
 // splitEnd is the end of one partition. With read_committed it is the last stable
@@ -131,8 +135,10 @@ func (r *reader) watchEnds() {
 		r.ends.done.Go(func() {
 			tick := time.NewTicker(r.ends.every)
 			defer tick.Stop()
-			for {
-				r.askEnds(ctx)
+			for n := 0; ; n++ {
+				if r.ends.wanted.Load() || n%endsSeldom == 0 {
+					r.askEnds(ctx)
+				}
 				select {
 				case <-tick.C:
 				case <-ctx.Done():
@@ -242,12 +248,17 @@ func (r *reader) CaughtUp(split int) bool {
 	if r.splits[split].done {
 		return true
 	}
+	r.ends.wanted.Store(true)
 	r.watchEnds()
 	return r.ends.reached(split)
 }
 
-// End implements connectors.Ends.
-func (r *reader) End(split int) (int64, bool) { return r.ends.end(split) }
+// End implements connectors.Ends. While nothing is read, such as since a sink is down, the
+// brokers have to be asked for it.
+func (r *reader) End(split int) (int64, bool) {
+	r.watchEnds()
+	return r.ends.end(split)
+}
 
 // Pause implements connectors.Pauser. The client does not fetch a paused partition,
 // and drops what it has fetched of it and not given out.

@@ -45,6 +45,7 @@ type source struct {
 	away     map[string]bool // known topics that the last answer lacked
 
 	counts sourceCounts
+	kept   retention
 }
 
 func newSource(c *SourceConfig) (*source, error) {
@@ -164,6 +165,7 @@ func sortSplits(s []connectors.Split) {
 
 // Discover implements connectors.Source.
 func (s *source) Discover(ctx context.Context, known []connectors.Split) ([]connectors.Split, error) {
+	s.askRetention(ctx, known)
 	every := time.Duration(s.cfg.Discover)
 	s.mu.Lock()
 	due := every > 0 && s.now().Sub(s.searched) >= every
