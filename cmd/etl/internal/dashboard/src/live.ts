@@ -34,6 +34,7 @@ export interface OperatorRates {
   in: number;
   out: number;
   bytes: number;
+  branches: Map<string, number>;
 }
 
 /** operatorRates are records in a second, by operator. */
@@ -43,6 +44,7 @@ interface Counters {
   in: Counter;
   out: Counter;
   bytes: Counter;
+  branches: Map<string, Counter>;
 }
 
 let counters = new Map<string, Counters>();
@@ -93,11 +95,21 @@ function takeFlow(f: Flow): void {
   const next = new Map<string, OperatorRates>();
   for (const o of f.operators ?? []) {
     let c = counters.get(o.name);
-    if (!c) counters.set(o.name, (c = { in: new Counter(), out: new Counter(), bytes: new Counter() }));
-    next.set(o.name, { in: c.in.rate(o.in, time), out: c.out.rate(o.out, time), bytes: c.bytes.rate(o.bytes_in, time) });
+    if (!c) counters.set(o.name, (c = { in: new Counter(), out: new Counter(), bytes: new Counter(), branches: new Map() }));
+    next.set(o.name, { in: c.in.rate(o.in, time), out: c.out.rate(o.out, time), bytes: c.bytes.rate(o.bytes_in, time), branches: branchRates(c.branches, o.branches ?? {}, time) });
   }
   operatorRates.value = next;
   flow.value = f;
+}
+
+function branchRates(counters: Map<string, Counter>, counts: Record<string, number>, time: number): Map<string, number> {
+  const out = new Map<string, number>();
+  for (const [branch, count] of Object.entries(counts)) {
+    let c = counters.get(branch);
+    if (!c) counters.set(branch, (c = new Counter()));
+    out.set(branch, c.rate(count, time));
+  }
+  return out;
 }
 
 /** watchDaemon asks for the process's own numbers every few seconds; the stream has none of them. */

@@ -59,5 +59,7 @@ describe("load of a chain", () => {
     expect(loadOf(flow([0.3, 0, 0.7]), "c").word).toBe("flowing");
   });
 
+  test("is not idle while records pass", () => expect(loadOf(flow([0.02, 0, 0.98]), "c", true).word).toBe("flowing"));
+
   test("without a task there is none", () => expect(loadOf(flow(), "c").word).toBe(""));
 });

@@ -271,6 +271,7 @@ export interface OperatorFlow {
   name: string;
   in: number;
   out: number;
+  branches?: Record<string, number>; // of out, by the branch of a step that has several
   bytes_in: number;
   errors?: Record<string, number>;
   dropped: number;

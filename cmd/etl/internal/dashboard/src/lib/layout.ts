@@ -96,15 +96,15 @@ export interface Load {
   word: "busy" | "backpressured" | "idle" | "flowing" | "";
 }
 
-/** loadOf is of the chain that an operator is part of. A bottleneck is what is busy all the time; what waits behind it is held up. */
-export function loadOf(flow: Flow | undefined, chain: string): Load {
+/** loadOf is of the chain that an operator is part of; moving says that records pass. A bottleneck is what is busy all the time; what is before it is backpressured. */
+export function loadOf(flow: Flow | undefined, chain: string, moving = false): Load {
   const tasks = (flow?.tasks ?? []).filter((t) => t.chain === chain).sort((a, b) => a.subtask - b.subtask);
   const most = (pick: (t: TaskFlow) => number): number => Math.max(0, ...tasks.map(pick));
   const load = { tasks, busy: most((t) => t.busy), backpressured: most((t) => t.backpressured), idle: most((t) => t.idle) };
   if (tasks.length === 0) return { ...load, word: "" };
   if (load.backpressured >= 0.5) return { ...load, word: "backpressured" };
   if (load.busy >= 0.7) return { ...load, word: "busy" };
-  if (tasks.every((t) => t.idle >= 0.9)) return { ...load, word: "idle" };
+  if (!moving && tasks.every((t) => t.idle >= 0.9)) return { ...load, word: "idle" };
   return { ...load, word: "flowing" };
 }
 

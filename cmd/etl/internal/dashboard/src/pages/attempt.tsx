@@ -25,8 +25,8 @@ const why: Partial<Record<Part, string>> = {
 };
 
 /** AttemptDetail is one checkpoint: where its time went, subtask by subtask. */
-export function AttemptDetail({ p, attempt: a }: { p: Pipeline; attempt: Attempt }) {
-  const { rows, end } = timeline(a);
+export function AttemptDetail({ p, attempt: a, order }: { p: Pipeline; attempt: Attempt; order: string[] }) {
+  const { rows, end } = timeline(a, order);
   const slow = slowest(a);
   const used = new Set(rows.flatMap((r) => r.bars.map((b) => b.part)));
   return (
@@ -145,7 +145,7 @@ function ChainTable({ chains }: { chains: ChainTotal[] }) {
     setOpen(next);
   };
   return (
-    <Scroll label="Operators and subtasks">
+    <Scroll label="Operators and subtasks" class="dense">
       <table>
         <caption class="visually-hidden">What each operator and subtask did; of an operator the slowest subtask of each column</caption>
         <thead>

@@ -19,6 +19,7 @@ export function CheckpointsTab({ p, chosen }: { p: Pipeline; chosen: string }) {
   // The stream tells what changes; where nothing runs it may tell nothing.
   const once = useResource(`checkpoints ${p.name}`, (abort) => api.checkpoints(p.name, abort));
   const c = checkpoints.value ?? once.value;
+  const graph = useResource(`graph ${p.name} ${p.status?.generation ?? 0} ${p.state === "invalid"}`, async (abort) => (p.state === "invalid" ? undefined : api.graph(p.name, abort)));
   const can = actionsOf(p);
   if (!c) {
     return once.error ? (
@@ -41,7 +42,7 @@ export function CheckpointsTab({ p, chosen }: { p: Pipeline; chosen: string }) {
       {all.length > 0 && <Charts all={all} pick={(n) => go(pathOf(p.name, "checkpoints", String(n)), true)} />}
       <div class="split">
         <History p={p} all={all} shown={shown} triggering={can.includes("checkpoint")} />
-        {shown ? <AttemptDetail p={p} attempt={shown} /> : <Card title="One checkpoint">{chosen ? <Empty title={`Checkpoint ${chosen} is not in the history`} /> : <Empty title="No checkpoint yet" />}</Card>}
+        {shown ? <AttemptDetail p={p} attempt={shown} order={graph.value?.operators?.map((o) => o.name) ?? []} /> : <Card title="One checkpoint">{chosen ? <Empty title={`Checkpoint ${chosen} is not in the history`} /> : <Empty title="No checkpoint yet" />}</Card>}
       </div>
       <div class="grid two">
         <Percentiles c={c} />
@@ -224,7 +225,7 @@ function History({ p, all, shown, triggering }: { p: Pipeline; all: Attempt[]; s
       {rows.length === 0 ? (
         <Empty title={all.length === 0 ? "No checkpoint yet" : "None fits"} />
       ) : (
-        <Scroll label="History of checkpoints" class="history">
+        <Scroll label="History of checkpoints" class="history dense">
           <table>
             <caption class="visually-hidden">Checkpoints, newest first, across restarts</caption>
             <thead>
@@ -242,7 +243,7 @@ function History({ p, all, shown, triggering }: { p: Pipeline; all: Attempt[]; s
                 <th scope="col" class="num">
                   New
                 </th>
-                <th scope="col" class="num">
+                <th scope="col" class="num wide-only" title="Input that was held back while barriers were aligned">
                   Held back
                 </th>
               </tr>
@@ -275,8 +276,8 @@ function HistoryRow({ p, a, selected }: { p: Pipeline; a: Attempt; selected: boo
       </td>
       <td>
         <span class="acked">
-          <progress max={Math.max(1, tasks.length)} value={a.acked} aria-label={`${a.acked} of ${tasks.length} tasks`} />
-          {a.acked}/{tasks.length}
+          {tasks.length > 0 && <progress max={tasks.length} value={a.acked} aria-label={`${a.acked} of ${tasks.length} tasks`} />}
+          {tasks.length > 0 ? `${a.acked}/${tasks.length}` : a.acked}
         </span>
       </td>
       <td class="nowrap" title={absolute(a.triggered)}>
@@ -285,7 +286,7 @@ function HistoryRow({ p, a, selected }: { p: Pipeline; a: Attempt; selected: boo
       <td class="num">{nanos(a.duration)}</td>
       <td class="num">{bytes(a.size)}</td>
       <td class="num">{bytes(a.new_size)}</td>
-      <td class="num">{bytes(tasks.reduce((n, t) => n + t.buffered, 0))}</td>
+      <td class="num wide-only">{bytes(tasks.reduce((n, t) => n + t.buffered, 0))}</td>
     </tr>
   );
 }
@@ -314,7 +315,7 @@ function Percentiles({ c }: { c: Checkpoints }) {
   );
   return (
     <Card title="Summary" pad={false} testid="percentiles">
-      <Scroll label="Percentiles">
+      <Scroll label="Percentiles" class="dense">
         <table>
           <caption class="visually-hidden">Percentiles of the completed checkpoints</caption>
           <thead>
@@ -345,8 +346,8 @@ function Settings({ c }: { c: Checkpoints }) {
         <dd>{c.interval > 0 ? seconds(c.interval) : "only by hand"}</dd>
         <dt>Timeout</dt>
         <dd>{c.timeout > 0 ? seconds(c.timeout) : "–"}</dd>
-        <dt>Barriers</dt>
-        <dd>{c.mode || "–"}</dd>
+        <dt>Mode</dt>
+        <dd>{c.mode ? words(c.mode) : "–"}</dd>
         <dt>Storage</dt>
         <dd class="mono">{c.storage || "–"}</dd>
         <dt>Retained</dt>

@@ -102,12 +102,13 @@ function Graph({ description, layout, chosen, choose }: { description: Descripti
   );
 }
 
-/** edgeRate is what flows along a line: what its end takes where that has one input, otherwise what its beginning gives out. */
+/** edgeRate is what flows along a line: what its end takes where that has one input, otherwise what its beginning gives out, on that branch. */
 function edgeRate(line: Line, description: Description): number {
   const to = description.operators?.find((o) => o.name === line.to);
   const rates = operatorRates.value;
   if ((to?.inputs ?? []).length === 1) return rates.get(line.to)?.in ?? 0;
-  return rates.get(line.from)?.out ?? 0;
+  const from = rates.get(line.from);
+  return from?.branches.get(line.branch) ?? from?.out ?? 0;
 }
 
 function loadsOf(line: Line, description: Description): Load {
@@ -147,9 +148,9 @@ const signs = { source: "source", step: "step", sink: "sink" } as const;
 
 function Node({ box, chosen, choose }: { box: Box; chosen: boolean; choose: (name: string) => void }) {
   const o = box.operator;
-  const load = loadOf(flow.value, o.chain);
   const numbers = flowOf(flow.value, o.name);
   const rates = operatorRates.value.get(o.name);
+  const load = loadOf(flow.value, o.chain, (rates?.in ?? 0) + (rates?.out ?? 0) > 0);
   const errors = Object.values(numbers?.errors ?? {}).reduce((a, b) => a + b, 0);
   const flows = rates ? rate(o.role === "source" ? rates.out : rates.in) : "–";
   return (
@@ -395,7 +396,7 @@ function Facts({ p, description: d }: { p: Pipeline; description: Description })
           {d.parallelism === 0 ? "one subtask for each core" : plural(d.parallelism, "subtask")}, at most {d.max_parallelism}
         </dd>
         <dt>Barriers</dt>
-        <dd>{d.modes_equal ? "no task has several inputs" : d.mode}</dd>
+        <dd>{d.modes_equal ? "no task has several inputs" : words(d.mode)}</dd>
         <dt>Checkpoints</dt>
         <dd class="mono">{p.status?.storage ?? "–"}</dd>
         <dt>Last one</dt>

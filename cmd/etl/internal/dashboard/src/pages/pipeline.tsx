@@ -13,7 +13,7 @@ import { ErrorsTab } from "./errors";
 import { EventList } from "./events";
 import { LogView } from "./logs";
 import { OverviewTab } from "./overview";
-import { menuOf } from "./pipelines";
+import { menuOf, otherProblems, pendingOf } from "./pipelines";
 import { SinksTab } from "./sinks";
 import { SourcesTab } from "./sources";
 import { TapTab } from "./tap";
@@ -117,7 +117,9 @@ function Head({ p }: { p: Pipeline }) {
           {p.status?.job && (
             <>
               {" · job "}
-              <span class="mono">{p.status.job}</span>
+              <span class="mono" title={p.status.job}>
+                {p.status.job.slice(0, 12)}
+              </span>
             </>
           )}
           {p.status?.generation ? ` · generation ${p.status.generation}` : ""}
@@ -137,9 +139,10 @@ function Head({ p }: { p: Pipeline }) {
 }
 
 function Trouble({ p }: { p: Pipeline }) {
-  const problems = p.health.problems ?? [];
-  const failure = p.failure && !problems.some((x) => x.text === p.failure) ? p.failure : "";
-  if (!failure && problems.length === 0 && !p.pending) return null;
+  const problems = otherProblems(p);
+  const failure = p.failure ?? "";
+  const pending = pendingOf(p);
+  if (!failure && problems.length === 0 && !pending) return null;
   return (
     <div class="notices" data-testid="problems">
       {failure && (
@@ -155,10 +158,10 @@ function Trouble({ p }: { p: Pipeline }) {
       {problems.map((x) => (
         <ProblemNotice key={x.kind + x.text} problem={x} />
       ))}
-      {p.pending && (
+      {pending && (
         <Notice
           tone="info"
-          title={p.pending}
+          title={pending}
           testid="pending"
           action={
             <Link class="btn small" href={pathOf(p.name, "definition")}>

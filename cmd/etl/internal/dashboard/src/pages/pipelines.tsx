@@ -76,13 +76,24 @@ function fits(p: Pipeline, pick: Which): boolean {
   return pick === "all" || p.state !== "running";
 }
 
-/** problemsOf are the pipeline's problems, its failure among them. */
+/** problemsOf are the pipeline's failure and its problems. */
 function problemsOf(p: Pipeline): Trouble[] {
   const out: Trouble[] = [];
-  if (p.failure && !(p.health.problems ?? []).some((x) => x.text === p.failure)) out.push({ level: "error", text: p.failure, help: p.help });
-  for (const x of p.health.problems ?? []) out.push(x);
-  if (p.pending) out.push({ level: "info", text: p.pending });
+  if (p.failure) out.push({ level: "error", text: p.failure, help: p.help });
+  out.push(...otherProblems(p));
+  const pending = pendingOf(p);
+  if (pending) out.push({ level: "info", text: pending });
   return out;
+}
+
+/** otherProblems are those that do not only repeat the failure. */
+export function otherProblems(p: Pipeline): Problem[] {
+  return (p.health.problems ?? []).filter((x) => !p.failure || !x.text.includes(p.failure));
+}
+
+/** pendingOf is the change of its file that waits, where the failure does not say it already. */
+export function pendingOf(p: Pipeline): string {
+  return p.pending && !(p.failure && p.pending.includes(p.failure)) ? p.pending : "";
 }
 
 interface Trouble {

@@ -22,7 +22,7 @@ export function SourcesTab({ p }: { p: Pipeline }) {
   return (
     <div class="stack">
       {sources.map((name) => (
-        <Source key={name} name={name} splits={splits.filter((s) => s.source === name)} />
+        <Source key={name} name={name} splits={splits.filter((s) => s.source === name).sort((a, b) => a.split.localeCompare(b.split, "en", { numeric: true }))} />
       ))}
     </div>
   );
