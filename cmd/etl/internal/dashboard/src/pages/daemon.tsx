@@ -72,7 +72,7 @@ function ReloadView({ r }: { r: Reload }) {
             <dt>
               <Link href={pathOf(name)}>{name}</Link>
             </dt>
-            <dd class={/^(refused|rolled back)/.test(what) ? "tone-bad" : ""}>{what}</dd>
+            <dd class={/^(refused|invalid|rolled back)/.test(what) ? "tone-bad" : ""}>{what}</dd>
           </>
         ))}
       </dl>

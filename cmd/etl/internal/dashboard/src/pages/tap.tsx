@@ -36,7 +36,7 @@ export function TapTab({ p }: { p: Pipeline }) {
           <button type="button" class="btn small" onClick={tap.clear} disabled={tap.records.length === 0} data-testid="tap-clear">
             Clear
           </button>
-          <button type="button" class={`btn small ${on ? "" : "primary"}`} onClick={() => setOn(!on)} disabled={!chosen} data-testid="tap-toggle">
+          <button type="button" class={`btn small ${on ? "" : "primary"}`} onClick={() => setOn(!on)} disabled={!chosen || (!on && p.state !== "running")} data-testid="tap-toggle">
             <Icon name={on ? "pause" : "run"} />
             {on ? "Pause" : tap.records.length > 0 ? "Go on" : "Start"}
           </button>
@@ -81,7 +81,7 @@ export function TapTab({ p }: { p: Pipeline }) {
         </div>
       )}
       {shown.length === 0 ? (
-        <Empty title={on ? "Waiting for records" : "Not started"}>
+        <Empty title={on ? "Waiting for records" : p.state === "running" ? "Not started" : `The pipeline is ${p.state}: nothing passes`}>
           <p>Records are sampled: the stream is never held up. They are data, and who sees them needs a role for that.</p>
         </Empty>
       ) : (

@@ -206,7 +206,8 @@ function Fields({ action, pipeline, preset }: { action: Action; pipeline: Pipeli
     case "start":
       return (
         <>
-          <Field name="from" label="From" value={preset.from ?? ""} placeholder={pipeline.checkpoint?.path ?? "the newest checkpoint"} help="Path of a checkpoint or savepoint, or none for a start without state." />
+          {/* After a cancel the daemon wants to be told from where to go on. */}
+          <Field name="from" label="From" value={preset.from ?? (pipeline.status?.outcome === "cancelled" ? (pipeline.status.last_checkpoint ?? "none") : "")} placeholder={pipeline.checkpoint?.path ?? "the newest checkpoint"} help="Path of a checkpoint or savepoint, or none for a start without state." />
           <details open={preset.from !== undefined}>
             <summary>More options</summary>
             <div class="stack tight">
