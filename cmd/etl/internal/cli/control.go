@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
 	"github.com/sluice-etl/sluice/cmd/etl/internal/web"
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/spec"
@@ -199,17 +200,17 @@ func (a *app) find(ctx context.Context, named string) (*target, error) {
 	}
 	dirs := web.RuntimeDirs(a.settings.RuntimeDir)
 	processes, unasked := web.Processes(ctx, dirs)
-	var found *pipeline.Status
+	var found *api.Pipeline
 	var others []string
 	for i := range processes {
 		for j := range processes[i].Pipelines {
 			s := &processes[i].Pipelines[j]
 			switch {
-			case s.Pipeline != t.name || storage != "" && s.Storage != storage:
-				others = append(others, s.Pipeline)
-			case found != nil && found.Storage != s.Storage:
-				return nil, usageError(fmt.Errorf("several processes run a pipeline %s, with checkpoints in %s and in %s: name the file of the one that is meant", t.name, found.Storage, s.Storage))
-			case found == nil || newer(s, found):
+			case s.Name != t.name || s.Status == nil || storage != "" && s.Status.Storage != storage:
+				others = append(others, s.Name)
+			case found != nil && found.Status.Storage != s.Status.Storage:
+				return nil, usageError(fmt.Errorf("several processes run a pipeline %s, with checkpoints in %s and in %s: name the file of the one that is meant", t.name, found.Status.Storage, s.Status.Storage))
+			case found == nil || newer(s.Status, found.Status):
 				found, t.client = s, processes[i].Client
 			}
 		}
@@ -256,7 +257,7 @@ func (a *app) watch(ctx context.Context, p *target) {
 		if err != nil {
 			continue
 		}
-		if now := underWay(&stats); now != last {
+		if now := underWay(&stats.Stats); now != last {
 			last = now
 			_, _ = fmt.Fprintln(a.err, now)
 		}

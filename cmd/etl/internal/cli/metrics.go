@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/web"
 	"github.com/sluice-etl/sluice/pipeline"
@@ -45,14 +46,19 @@ func (a *app) serveControl(ctx context.Context, plans []*pipeline.Plan, controls
 		a.log.Warn("the pipelines cannot be reached by etl savepoint, stop and cancel; set runtime_dir", "err", err)
 		return func() {}, nil
 	}
-	api := web.NewAPI()
+	service := web.NewControls(a.version)
 	for i, p := range plans {
-		api.Add(p.Spec.Name, controls[i])
+		service.Add(p, controls[i])
 	}
 	a.log.Debug("answering", "socket", ln.Addr().String())
-	stop := web.ServeSocket(ctx, ln, api.Handler())
+	server, err := web.Serve(ctx, web.Options{
+		Settings: web.Settings{MaxConnections: a.settings.HTTP.MaxConnections}, Service: service, API: web.NewHandler(service, web.HandlerOptions{Version: a.version}), Socket: ln, Log: a.log,
+	})
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
 	return func() {
-		if err := stop(); err != nil {
+		if err := server.Close(ctx); err != nil {
 			a.log.Warn("answering ended", "err", err)
 		}
 	}, nil

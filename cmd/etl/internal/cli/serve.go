@@ -91,7 +91,7 @@ func (a *app) serveHTTP(ctx context.Context, d *daemon.Daemon) (*web.Server, err
 		a.log.Warn("the daemon cannot be reached over a socket; set runtime_dir", "err", err)
 	}
 	server, err := web.Serve(ctx, web.Options{
-		Settings: a.settings.HTTP, Service: d, Dashboard: dashboard.Handler(), Socket: socket, Event: d.Tell, Log: a.log,
+		Settings: a.settings.HTTP, Service: d, API: web.NewHandler(d, web.HandlerOptions{Version: a.version}), Dashboard: dashboard.Handler(), Socket: socket, Event: d.Tell, Log: a.log,
 	})
 	if err != nil {
 		return nil, err

@@ -331,7 +331,7 @@ func (a *app) mayEnd(ctx context.Context, w *txnWork, commit bool) error {
 	processes, _ := web.Processes(ctx, web.RuntimeDirs(a.settings.RuntimeDir))
 	for i := range processes {
 		for _, s := range processes[i].Pipelines {
-			if s.Pipeline == m.Pipeline && s.Phase != pipeline.Ended {
+			if s.Name == m.Pipeline && s.Status != nil && s.Status.Phase != pipeline.Ended {
 				return fmt.Errorf("pipeline %s runs on this machine, and ends its transactions itself: stop it first", m.Pipeline)
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
 	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/pipeline/spec"
 )
@@ -34,14 +35,14 @@ checkpoint: {interval: 1h}
 	}
 	flows := make(chan struct{})
 	opts := pipeline.Options{Plan: plan, Log: slog.New(slog.DiscardHandler), Control: &pipeline.Control{}, Running: func() { close(flows) }}
-	api := NewAPI()
-	api.Add("clicks", opts.Control)
+	service := NewControls("1")
+	service.Add(plan, opts.Control)
 	dir := filepath.Join(t.TempDir(), "run")
 	ln, err := Listen(t.Context(), []string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := ServeSocket(t.Context(), ln, api.Handler())
+	end := serveSocket(t, ln, NewHandler(service, HandlerOptions{}))
 	ctx, cancel := context.WithCancel(context.Background())
 	ran = make(chan error, 1)
 	done := make(chan struct{})
@@ -59,10 +60,20 @@ checkpoint: {interval: 1h}
 	})
 	<-flows
 	found, err := Processes(t.Context(), []string{dir})
-	if err != nil || len(found) != 1 || found[0].PID != os.Getpid() || len(found[0].Pipelines) != 1 || found[0].Pipelines[0].Pipeline != "clicks" {
+	if err != nil || len(found) != 1 || found[0].PID != os.Getpid() || len(found[0].Pipelines) != 1 || found[0].Pipelines[0].Name != "clicks" {
 		t.Fatalf("found %+v, error %v", found, err)
 	}
 	return found[0].Client, ran
+}
+
+// serveSocket answers on a socket until end is called.
+func serveSocket(t *testing.T, ln net.Listener, h http.Handler) (end func() error) {
+	t.Helper()
+	s, err := Serve(t.Context(), Options{Settings: Settings{MaxConnections: 1}, Service: &fake{}, API: h, Socket: ln, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() error { return s.Close(t.Context()) }
 }
 
 func TestAPipelineIsSteeredOverItsSocket(t *testing.T) {
@@ -92,44 +103,39 @@ func TestAPipelineIsSteeredOverItsSocket(t *testing.T) {
 	}
 }
 
-func TestWhatIsWrongWithARequestIsToldAsAProblem(t *testing.T) {
+func TestAProcessThatRunsWhatItWasStartedWithSaysSo(t *testing.T) {
 	c, _ := served(t)
-	for _, tt := range []struct {
-		method, path, body string
-		status             int
-		code, detail       string
-	}{
-		{"GET", "/api/v1/pipelines/other/checkpoints", "", 404, CodeUnknown, "no pipeline"},
-		{"POST", "/api/v1/pipelines/clicks/savepoints", "", 400, CodeInvalid, "no folder for savepoints"},
-		{"POST", "/api/v1/pipelines/clicks/savepoints", `{"dir": "nowhere://x"}`, 400, CodeInvalid, "nowhere"},
-		{"POST", "/api/v1/pipelines/clicks/savepoints", `{"dir": "saved"}`, 400, CodeInvalid, "relative"},
-		{"POST", "/api/v1/pipelines/clicks/savepoints", `{"dir": "mem://saved"}`, 400, CodeInvalid, "ends with it"},
-		{"POST", "/api/v1/pipelines/clicks/stop", `{"savepoint": true, "dir": "../saved"}`, 400, CodeInvalid, "relative"},
-		{"POST", "/api/v1/pipelines/clicks/stop", `{"drian": true}`, 400, CodeInvalid, "drian"},
-		{"POST", "/api/v1/pipelines/clicks/stop", `{"drain": true}{}`, 400, CodeInvalid, "more than one"},
-		{"POST", "/api/v1/pipelines/clicks/stop", `{"dir": "` + strings.Repeat("x", 1<<17) + `"}`, 400, CodeInvalid, "large"},
-		{"POST", "/api/v1/pipelines/clicks/cancel", `[]`, 400, CodeInvalid, ""},
-		{"POST", "/api/v1/pipelines/clicks/pause", "", 404, CodeUnknown, "nothing at"},
-		{"DELETE", "/api/v1/pipelines/clicks/checkpoints", "", 404, CodeUnknown, "nothing at"},
-	} {
-		req, err := http.NewRequestWithContext(t.Context(), tt.method, "http://x"+tt.path, strings.NewReader(tt.body))
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := c.http.Do(req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var p Problem
-		err = json.NewDecoder(resp.Body).Decode(&p)
-		_ = resp.Body.Close()
-		if err != nil || resp.StatusCode != tt.status || resp.Header.Get("Content-Type") != "application/problem+json" ||
-			p.Status != tt.status || p.Code != tt.code || !strings.Contains(p.Detail, tt.detail) || p.Title == "" {
-			t.Errorf("%s %s %.40s: status %d, %+v, error %v", tt.method, tt.path, tt.body, resp.StatusCode, p, err)
-		}
+	ctx := t.Context()
+	all, err := c.Pipelines(ctx)
+	if err != nil || len(all) != 1 || all[0].State != api.Running || !all[0].Health.OK || all[0].Status.Phase != pipeline.Running {
+		t.Fatalf("it runs %+v, %v", all, err)
 	}
-	if all, err := c.Pipelines(t.Context()); err != nil || all[0].Phase != pipeline.Running {
-		t.Errorf("after all that: %+v, %v", all, err)
+	if d, err := c.Describe(ctx, "clicks"); err != nil || len(d.Operators) != 2 {
+		t.Errorf("its graph is %+v, %v", d, err)
+	}
+	if d, err := c.Daemon(ctx); err != nil || d.PID != os.Getpid() || !d.Ready {
+		t.Errorf("it is %+v, %v", d, err)
+	}
+	_, paused := c.Pause(ctx, "clicks")
+	_, put := c.Put(ctx, "other", "pipeline: other\n")
+	_, noDir := c.Savepoint(ctx, "clicks", SavepointRequest{})
+	_, noScheme := c.Savepoint(ctx, "clicks", SavepointRequest{Dir: "nowhere://x"})
+	_, unknown := c.Stop(ctx, "other", StopRequest{})
+	for text, tt := range map[string]struct {
+		err    error
+		status int
+		code   string
+	}{
+		"use etl serve":            {paused, 409, CodePhase},
+		"no more than that":        {put, 409, CodePhase},
+		"no folder for savepoints": {noDir, 400, CodeInvalid},
+		"nowhere":                  {noScheme, 400, CodeInvalid},
+		"runs no pipeline":         {unknown, 404, CodeUnknown},
+	} {
+		var p *Problem
+		if !errors.As(tt.err, &p) || p.Status != tt.status || p.Code != tt.code || !strings.Contains(p.Detail, text) {
+			t.Errorf("want %d %s %q, not %+v", tt.status, tt.code, text, tt.err)
+		}
 	}
 }
 
@@ -140,15 +146,15 @@ func TestAnAnswerIsGivenBeforeTheServerEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	asked, goOn := make(chan struct{}), make(chan struct{})
-	end := ServeSocket(t.Context(), ln, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	end := serveSocket(t, ln, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(asked)
 		<-goOn
-		answer(w, http.StatusOK, []pipeline.Status{{Pipeline: "late"}})
+		_ = json.NewEncoder(w).Encode([]api.Pipeline{{Name: "late"}})
 	}))
 	got := make(chan error, 1)
 	go func() {
 		all, err := NewClient(ln.Addr().String()).Pipelines(t.Context())
-		if err == nil && (len(all) != 1 || all[0].Pipeline != "late") {
+		if err == nil && (len(all) != 1 || all[0].Name != "late") {
 			err = errors.New("another answer")
 		}
 		got <- err
@@ -275,7 +281,7 @@ func TestADirectoryThatCannotBeUsedHidesNoOther(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	end := ServeSocket(t.Context(), ln, NewAPI().Handler())
+	end := serveSocket(t, ln, NewHandler(NewControls("1"), HandlerOptions{}))
 	found, err := Processes(t.Context(), []string{bad, good})
 	if len(found) != 1 || err == nil || !strings.Contains(err.Error(), bad) {
 		t.Errorf("found %v, error %v", found, err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,7 +13,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/sluice-etl/sluice/pipeline"
+	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
 )
 
 // Each process has a socket in a runtime directory, <pid>.sock, over which its API is
@@ -151,7 +150,7 @@ func deserted(ctx context.Context, path string) bool {
 type Process struct {
 	PID       int
 	Client    *Client
-	Pipelines []pipeline.Status
+	Pipelines []api.Pipeline
 }
 
 // answerWithin bounds how long a process may take to say what it runs.
@@ -196,23 +195,3 @@ func Processes(ctx context.Context, dirs []string) ([]Process, error) {
 
 // shutDownWithin is how long answers that are under way may take at the end.
 const shutDownWithin = 5 * time.Second
-
-// ServeSocket answers requests on the socket of a process until end is called, which
-// lets answers that are under way come to their end.
-func ServeSocket(ctx context.Context, ln net.Listener, h http.Handler) (end func() error) {
-	server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second}
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ln) }()
-	return func() error {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutDownWithin)
-		defer cancel()
-		err := server.Shutdown(last)
-		if err != nil {
-			_ = server.Close()
-		}
-		if served := <-done; !errors.Is(served, http.ErrServerClosed) {
-			err = errors.Join(err, served)
-		}
-		return err
-	}
-}
