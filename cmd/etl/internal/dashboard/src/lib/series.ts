@@ -40,13 +40,7 @@ export class Counter {
   }
 }
 
-/** percentile is of sorted values, by the nearest rank; NaN of none. */
-export function percentile(sorted: readonly number[], p: number): number {
-  if (sorted.length === 0) return NaN;
-  return sorted[Math.max(0, Math.min(sorted.length - 1, Math.ceil(p * sorted.length) - 1))]!;
-}
-
-/** path is the line of a sparkline in a box of the given size, its scale beginning at 0. */
+/** sparkPath is the line of a sparkline in a box of the given size, its scale beginning at 0. */
 export function sparkPath(values: readonly number[], width: number, height: number, most: number): { line: string; area: string } {
   if (values.length < 2) return { line: "", area: "" };
   const top = Math.max(...values, 1e-9);

@@ -110,7 +110,9 @@ function Head({ p }: { p: Pipeline }) {
             Pipelines
           </Link>
           {p.name}
-          <StateBadge state={p.state} />
+          <span role="status">
+            <StateBadge state={p.state} />
+          </span>
         </h1>
         <p class="muted">
           since <Time at={p.since} />

@@ -26,8 +26,6 @@ const shapes = {
   trash: "M2.5 4.5h11M6 4.5V2.5h4v2M4 4.5l.7 9h6.6l.7-9",
   skip: "M3 3.5v9L9 8zM12.5 3.5v9",
   edit: "M3 13l.7-3L10.5 3.2l2.3 2.3L6 12.3z",
-  clock: "M8 2a6 6 0 1 0 0 12A6 6 0 0 0 8 2zM8 5v3.3l2.2 1.5",
-  wave: "M1.5 6c2.2-2 4.3-2 6.5 0s4.3 2 6.5 0M1.5 10.5c2.2-2 4.3-2 6.5 0s4.3 2 6.5 0",
 } as const;
 
 export type IconName = keyof typeof shapes;

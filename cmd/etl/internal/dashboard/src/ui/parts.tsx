@@ -121,9 +121,9 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-export function Card({ title, right, children, testid, pad = true, id }: { title?: ComponentChildren; right?: ComponentChildren; children: ComponentChildren; testid?: string; pad?: boolean; id?: string }) {
+export function Card({ title, right, children, testid, pad = true }: { title?: ComponentChildren; right?: ComponentChildren; children: ComponentChildren; testid?: string; pad?: boolean }) {
   return (
-    <section class="card" data-testid={testid} id={id}>
+    <section class="card" data-testid={testid}>
       {(title || right) && (
         <header>
           {title && <h2>{title}</h2>}
@@ -156,10 +156,23 @@ export function Tile({ label, children, sub, title, tone }: { label: string; chi
   );
 }
 
+/** toClipboard also works on a page without TLS, where browsers have no clipboard for scripts. */
+async function toClipboard(text: string): Promise<void> {
+  if (navigator.clipboard) return navigator.clipboard.writeText(text);
+  const area = document.createElement("textarea");
+  area.value = text;
+  area.className = "visually-hidden";
+  (document.querySelector("dialog[open]") ?? document.body).append(area);
+  area.select();
+  document.execCommand("copy");
+  area.remove();
+  return undefined;
+}
+
 export function Copy({ text, label = "Copy" }: { text: string; label?: string }) {
   const [done, setDone] = useState(false);
   const copy = async (): Promise<void> => {
-    await navigator.clipboard.writeText(text);
+    await toClipboard(text);
     setDone(true);
     setTimeout(() => setDone(false), 1500);
   };
