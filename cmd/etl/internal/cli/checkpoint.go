@@ -21,8 +21,9 @@ func (a *app) checkpointCommand() *cobra.Command {
 		Short: "Lists, shows, verifies, compares and removes checkpoints on storage, without a daemon",
 		Long: `Works on checkpoints where they are kept, without a daemon; one may be running.
 A checkpoint is named by its folder or its _metadata: a local path, or a URL such as s3://bucket/prefix/orders/4f1c…/chk-860.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Example: "  etl checkpoint list orders.yaml\n  etl checkpoint verify file:///var/lib/etl/orders/4f1c…/chk-860",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.checkpointListCommand(), a.checkpointInspectCommand(), a.checkpointVerifyCommand(),
 		a.checkpointDiffCommand(), a.checkpointRmCommand(), a.checkpointGCCommand(), a.triggerCommand())

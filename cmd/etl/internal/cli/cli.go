@@ -52,6 +52,7 @@ type app struct {
 	logLevel   string
 	logFormat  string
 	json       bool
+	remote     remote
 }
 
 // Main runs the program with its arguments and returns the exit code.
@@ -109,6 +110,9 @@ func (a *app) root() *cobra.Command {
 	f.StringVar(&a.logFormat, "log-format", "", "text or json")
 	f.BoolVar(&a.json, "json", false, "print results as JSON")
 	c.AddCommand(a.runCommand(), a.serveCommand(), a.validateCommand(), a.planCommand(), a.doctorCommand(), a.demoCommand(), a.checkpointCommand(), a.savepointCommand(), a.stopCommand(), a.cancelCommand(), a.stateCommand(), a.txnCommand(), a.dlqCommand(), a.listCommand(), a.explainCommand(), a.versionCommand())
+	c.AddCommand(a.psCommand(), a.statusCommand(), a.topCommand(), a.tapCommand(), a.logsCommand(), a.eventsCommand(), a.startCommand(), a.pauseCommand(), a.resumeCommand(), a.restartCommand(), a.skipCommand(), a.reloadCommand(), a.manCommand())
+	completeFiles(c)
+	completionExamples(c)
 	c.InitDefaultHelpCmd()
 	if help, _, err := c.Find([]string{"help"}); err == nil {
 		help.Short = "Shows the help of a command"
@@ -132,7 +136,7 @@ func (a *app) configure(c *cobra.Command) error {
 			flags[key] = f.Value.String()
 		}
 	}
-	s, err := daemon.LoadSettings(a.configFile, os.Environ(), flags)
+	s, err := daemon.LoadSettings(a.configFile, settingsOnly(os.Environ()), flags)
 	if err != nil {
 		return usageError(err)
 	}

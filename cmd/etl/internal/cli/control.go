@@ -12,10 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-etl/sluice/checkpoint"
-	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
 	"github.com/sluice-etl/sluice/cmd/etl/internal/web"
 	"github.com/sluice-etl/sluice/pipeline"
-	"github.com/sluice-etl/sluice/pipeline/spec"
 )
 
 func (a *app) savepointCommand() *cobra.Command {
@@ -41,7 +39,7 @@ Prints the path that etl run -s takes.`,
 		},
 	}
 	timeoutFlag(c, &timeout)
-	return c
+	return a.steers(c)
 }
 
 func (a *app) stopCommand() *cobra.Command {
@@ -86,7 +84,7 @@ and the exit code is 1. To end a process so that the next run goes on with the s
 	c.Flags().Lookup("savepoint").NoOptDefVal = defaultFolder
 	c.Flags().BoolVar(&drain, "drain", false, "drive event time to its end before")
 	timeoutFlag(c, &timeout)
-	return c
+	return a.steers(c)
 }
 
 // defaultFolder is what --savepoint without a value stands for.
@@ -109,7 +107,7 @@ refused until it is told from where to go on: -s PATH, which is printed, or --fr
 		},
 	}
 	timeoutFlag(c, &timeout)
-	return c
+	return a.steers(c)
 }
 
 func (a *app) triggerCommand() *cobra.Command {
@@ -127,7 +125,7 @@ func (a *app) triggerCommand() *cobra.Command {
 		},
 	}
 	timeoutFlag(c, &timeout)
-	return c
+	return a.steers(c)
 }
 
 func timeoutFlag(c *cobra.Command, d *time.Duration) {
@@ -149,16 +147,35 @@ func folderOf(args []string) (string, error) {
 	return filepath.Abs(args[0])
 }
 
-// target is the pipeline that a command steers, in the process that runs it.
-type target struct {
-	name   string // of the pipeline
-	file   string // as the next run takes it
-	client *web.Client
+// steers gives a command that acts on a pipeline what all of them have.
+func (a *app) steers(c *cobra.Command) *cobra.Command {
+	c.ValidArgsFunction = a.completePipeline
+	return a.reaches(c)
 }
 
 // steer finds the process that runs a pipeline and does something there, telling
-// meanwhile how far it is.
+// meanwhile how far its checkpoint is.
 func (a *app) steer(ctx context.Context, named string, timeout time.Duration, do func(context.Context, *target) error) error {
+	return a.reach(ctx, named, timeout, func(ctx context.Context, p *target) error {
+		if a.json {
+			return do(ctx, p)
+		}
+		watching, end := context.WithCancel(ctx)
+		watched := make(chan struct{})
+		go func() {
+			defer close(watched)
+			a.watch(watching, p)
+		}()
+		defer func() {
+			end()
+			<-watched
+		}()
+		return do(ctx, p)
+	})
+}
+
+// reach finds the process that runs a pipeline and does something there.
+func (a *app) reach(ctx context.Context, named string, timeout time.Duration, do func(context.Context, *target) error) error {
 	if timeout < 0 {
 		return usageError(errors.New("--timeout is negative: write a time such as 5m"))
 	}
@@ -171,73 +188,7 @@ func (a *app) steer(ctx context.Context, named string, timeout time.Duration, do
 		ctx, cancel = context.WithTimeoutCause(ctx, timeout, fmt.Errorf("given up after %s, as --timeout says", timeout))
 		defer cancel()
 	}
-	if !a.json {
-		watching, end := context.WithCancel(ctx)
-		watched := make(chan struct{})
-		go func() {
-			defer close(watched)
-			a.watch(watching, p)
-		}()
-		defer func() {
-			end()
-			<-watched
-		}()
-	}
 	return do(ctx, p)
-}
-
-// find looks for the process that runs a pipeline: the newest, where there are several.
-func (a *app) find(ctx context.Context, named string) (*target, error) {
-	t := &target{name: named, file: "FILE"}
-	storage := ""
-	if isFile(named) {
-		p, faults := spec.Load(named, spec.Options{})
-		if p.Name == "" {
-			_ = faults.Print(a.err, a.color())
-			return nil, usageError(fmt.Errorf("%s does not tell the name of its pipeline", named))
-		}
-		t.name, t.file, storage = p.Name, named, p.Checkpoint.Storage
-	}
-	dirs := web.RuntimeDirs(a.settings.RuntimeDir)
-	processes, unasked := web.Processes(ctx, dirs)
-	var found *api.Pipeline
-	var others []string
-	for i := range processes {
-		for j := range processes[i].Pipelines {
-			s := &processes[i].Pipelines[j]
-			switch {
-			case s.Name != t.name || s.Status == nil || storage != "" && s.Status.Storage != storage:
-				others = append(others, s.Name)
-			case found != nil && found.Status.Storage != s.Status.Storage:
-				return nil, usageError(fmt.Errorf("several processes run a pipeline %s, with checkpoints in %s and in %s: name the file of the one that is meant", t.name, found.Status.Storage, s.Status.Storage))
-			case found == nil || newer(s.Status, found.Status):
-				found, t.client = s, processes[i].Client
-			}
-		}
-	}
-	switch {
-	case found == nil && unasked != nil:
-		return nil, &codeError{code: exitFailed, err: unasked}
-	case found == nil:
-		text := fmt.Sprintf("no process of this user runs pipeline %s; looked in %s", t.name, strings.Join(dirs, " and "))
-		if len(others) > 0 {
-			text += ", where there are " + strings.Join(others, ", ")
-		}
-		return nil, &codeError{code: exitFailed, err: errors.New(text)}
-	}
-	return t, nil
-}
-
-// newer tells which of two processes of a pipeline has it: the later generation.
-func newer(s, than *pipeline.Status) bool {
-	if (s.Phase == pipeline.Ended) != (than.Phase == pipeline.Ended) {
-		return than.Phase == pipeline.Ended
-	}
-	return s.Generation > than.Generation
-}
-
-func isFile(name string) bool {
-	return strings.HasSuffix(name, ".yaml") || strings.HasSuffix(name, ".yml")
 }
 
 // watchEvery is how often it is told how far a checkpoint is.
@@ -281,10 +232,18 @@ func underWay(s *checkpoint.Stats) string {
 	}
 }
 
+// nextRun is the command that begins the next job.
+func (p *target) nextRun() string {
+	if p.served {
+		return "etl start " + p.name
+	}
+	return "etl run " + p.file
+}
+
 // printTaken prints what was taken: its path to standard output, and the rest beside.
 func (a *app) printTaken(p *target, what string, t *pipeline.Taken, err error) error {
 	if err != nil {
-		return &codeError{code: exitOfAnswer(err), err: err}
+		return answerError(err)
 	}
 	if a.json {
 		return json.NewEncoder(a.out).Encode(t)
@@ -294,31 +253,14 @@ func (a *app) printTaken(p *target, what string, t *pipeline.Taken, err error) e
 		_, _ = fmt.Fprintln(a.err, "warning:", t.Warning)
 	}
 	if t.Path == "" {
-		_, _ = fmt.Fprintf(a.err, "nothing is left to go on from: etl run %s --from none starts anew\n", p.file)
+		_, _ = fmt.Fprintf(a.err, "nothing is left to go on from: %s --from none starts anew\n", p.nextRun())
 		return nil
 	}
 	flags := ""
 	if t.Drained {
 		flags = " --allow-drained"
 	}
-	_, _ = fmt.Fprintf(a.err, "to go on from it: etl run %s -s %s%s\n", p.file, t.Path, flags)
+	_, _ = fmt.Fprintf(a.err, "to go on from it: %s -s %s%s\n", p.nextRun(), t.Path, flags)
 	_, err = fmt.Fprintln(a.out, t.Path)
 	return err
-}
-
-// exitOfAnswer is the exit code for what a process has answered.
-func exitOfAnswer(err error) int {
-	var p *web.Problem
-	if !errors.As(err, &p) {
-		return exitFailed
-	}
-	switch p.Code {
-	case web.CodeInvalid:
-		return exitUsage
-	case web.CodePermanent:
-		return exitPerson
-	case web.CodeFenced:
-		return exitFenced
-	}
-	return exitFailed
 }

@@ -28,9 +28,10 @@ type dlqFlags struct {
 
 func (a *app) dlqCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "dlq",
-		Short: "Dead letters: lists them, and brings them in again",
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use:     "dlq",
+		Short:   "Dead letters: lists them, and brings them in again",
+		Example: "  etl dlq list orders.yaml\n  etl dlq replay orders.yaml",
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(a.dlqListCommand(), a.dlqReplayCommand())
 	return c

@@ -20,10 +20,11 @@ import (
 
 func (a *app) stateCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "state",
-		Short: "Shows the state that checkpoints and savepoints hold, without a daemon",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+		Use:     "state",
+		Short:   "Shows the state that checkpoints and savepoints hold, without a daemon",
+		Example: "  etl state read file:///var/lib/etl/orders/4f1c…/chk-860",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	r := stateReader{app: a}
 	read := &cobra.Command{

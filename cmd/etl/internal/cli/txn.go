@@ -36,8 +36,9 @@ func (a *app) txnCommand() *cobra.Command {
 		Long: `Shows what has become of the Kafka transactions that a checkpoint refers to, and ends them by hand, by the producer id and epoch that
 the checkpoint holds. A start of the pipeline does all of it by itself: these commands are for a pipeline that cannot be started, and
 whose open transactions hold readers of committed records back.`,
-		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+		Example: "  etl txn list file:///var/lib/etl/orders/4f1c…/chk-860 -f orders.yaml",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(
 		a.txnVerb("list", "Shows the transactions of a checkpoint, and open ones that no checkpoint refers to",
