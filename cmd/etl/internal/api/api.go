@@ -191,7 +191,7 @@ type Daemon struct {
 type Reload struct {
 	Time      time.Time         `json:"time"`
 	OK        bool              `json:"ok"`
-	Pipelines map[string]string `json:"pipelines"` // by name: unchanged, added, removed, switched, refused: …, rolled back: …
+	Pipelines map[string]string `json:"pipelines"` // by name: unchanged, added, removed, switched, invalid: …, refused: …, rolled back: …
 }
 
 // StartOptions say what a start goes on from; see etl run.
