@@ -63,6 +63,13 @@ type Keeper interface {
 	Keeps(split string) (time.Duration, bool)
 }
 
+// Mover is implemented by sources whose positions can be moved on purpose, and records of
+// which be left out, which CheckPositions tells the range of.
+type Mover interface {
+	// Move is the split at another position, which can be read.
+	Move(split Split, to int64) Split
+}
+
 // Counter is implemented by sources that count what happened to their splits, for
 // metrics.
 type Counter interface {
@@ -82,6 +89,9 @@ type Split struct {
 	// MaxTime is the highest event time read, in milliseconds since 1970; nil before
 	// the first record. The engine keeps it.
 	MaxTime *int64 `json:"max_time,omitempty"`
+	// Skip are the positions of records that are left out when they are read, as somebody
+	// asked for, in ascending order. The engine keeps it.
+	Skip []int64 `json:"skip,omitempty"`
 	// Detail is what else the source wants to have back, such as a topic's id.
 	Detail json.RawMessage `json:"detail,omitempty"`
 }

@@ -105,10 +105,15 @@ func (b *builder) connect() (err error) {
 		t.keyed, err = b.keyedHead(c.nodes[0])
 		return err
 	}
-	if t.head, err = b.fan(c.head, c.out); err == nil {
-		t.head = b.merging(t.head)
+	if t.head, err = b.fan(c.head, c.out); err != nil {
+		return err
 	}
-	return err
+	t.head = b.merging(t.head)
+	if c.source != nil {
+		t.given = t.tapAt(c.name, true, nil)
+		t.head = t.tapAt(c.name, false, c.view).before(t.head)
+	}
+	return nil
 }
 
 // agrees reports whether the tasks of the chain hear the same marks, sooner or later:
@@ -174,7 +179,7 @@ func (t *task) openWriters() error {
 		if err != nil {
 			return fmt.Errorf("sink %s: open writer: %w", s.spec.Name, err)
 		}
-		t.sinks = append(t.sinks, &sinkWriter{name: s.spec.Name, node: s, index: run.nextWriter, writer: w, counts: t.operator(s.spec.Name, 1)})
+		t.sinks = append(t.sinks, &sinkWriter{name: s.spec.Name, node: s, index: run.nextWriter, writer: w, counts: t.operator(s.spec.Name, 1), tap: t.tapAt(s.spec.Name, true, nil)})
 		run.nextWriter++
 	}
 	return nil
@@ -269,7 +274,7 @@ func (b *builder) node(n *node) (receiver, error) {
 			t.gates = append(t.gates, g)
 			t.slice = min(t.slice, g.SliceRows())
 		}
-		r = counts.counting(inst.Process)
+		r = counts.counting(t.tapAt(n.name, true, n.in).before(inst.Process))
 	}
 	if n.this == expr.WholeRaw {
 		return r, nil
@@ -284,7 +289,11 @@ func (b *builder) outputs(n *node) ([]receiver, error) {
 		if err != nil {
 			return nil, err
 		}
-		outs[i] = out
+		place := b.task.tapAt(n.name, false, o.view)
+		if n.outName != nil {
+			place.branch = n.outName[i]
+		}
+		outs[i] = place.before(out)
 	}
 	return outs, nil
 }
@@ -343,9 +352,14 @@ func (b *builder) edge(e *edge) (receiver, error) {
 		}
 		x.lanes[e] = k
 	}
-	return func(ctx context.Context, batch *connectors.Batch, sel []uint16) error {
+	send := func(ctx context.Context, batch *connectors.Batch, sel []uint16) error {
 		return x.send(ctx, e, batch, sel)
-	}, nil
+	}
+	if e.to.keyed == nil {
+		return send, nil
+	}
+	// What comes to a keyed step is not all of a record.
+	return b.task.tapAt(e.to.name, true, e.from).before(send), nil
 }
 
 // nothing is the receiver that records end at.

@@ -141,6 +141,7 @@ func (a *attempt) listSplits(ctx context.Context, m *checkpoint.Metadata) error 
 		splits, err := s.source.Splits(ctx, restored)
 		if err == nil {
 			s.splits = sortSplits(splits)
+			keepSkips(s.splits, restored)
 			err = a.checkDropped(s.node.spec.Name, restored, splits)
 		} else {
 			err = sourceFault(s, err)

@@ -32,6 +32,12 @@ type Control struct {
 
 	failures failureRing
 	commits  commitTally
+	taps     *tapBoard // of plan
+
+	// moves is closed once positions are moved, or will not be; nil while nobody asks.
+	moves   chan struct{}
+	moved   []Moved
+	unmoved bool
 }
 
 // running is one run of the tasks, for what is asked of it from outside.
@@ -235,6 +241,10 @@ func (c *Control) begin(p *Plan) {
 	defer c.mu.Unlock()
 	c.plan, c.past, c.over, c.asked, c.cancelled = p, checkpoint.Stats{}, nil, nil, nil
 	c.waiting = outage{}
+	c.taps = newTapBoard(p)
+	if c.moves != nil && isClosed(c.moves) {
+		c.moves, c.moved, c.unmoved = nil, nil, false
+	}
 	c.status = Status{Pipeline: p.Spec.Name, Storage: p.Spec.Checkpoint.Storage, Phase: Starting, Since: time.Now()}
 }
 
@@ -298,6 +308,7 @@ func (c *Control) failed(err error, restarts int) {
 
 // ended tells that Run is over, and returns what the job ended with, if it did.
 func (c *Control) ended(outcome Outcome, err error) *Taken {
+	defer c.settleMoves(nil, false)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.setPhase(Ended)
@@ -315,6 +326,9 @@ func (c *Control) ended(outcome Outcome, err error) *Taken {
 		close(e.done)
 	}
 	c.stop, c.cancel = nil, nil
+	if c.taps != nil { // a run that could not begin has none
+		c.taps.endAll()
+	}
 	return c.over
 }
 

@@ -14,7 +14,7 @@ type counters struct {
 	bytes    atomic.Int64 // of their values
 	written  atomic.Int64 // taken by sinks, dead letters not counted
 	filtered atomic.Int64 // left out by steps, as they should
-	skipped  atomic.Int64 // left out by on_error: skip
+	skipped  atomic.Int64 // left out by on_error: skip, or on purpose
 	dead     atomic.Int64 // sent to a sink of dead letters
 	late     atomic.Int64 // too late for their window, with no branch reading them
 }
@@ -34,7 +34,7 @@ type Counts struct {
 	Bytes    int64 // of their values
 	Written  int64 // records that sinks took
 	Filtered int64 // records left out by steps, as they should
-	Skipped  int64 // records left out by on_error: skip
+	Skipped  int64 // records left out by on_error: skip, or by Options.Skip
 	Dead     int64 // records sent to a sink of dead letters
 	Late     int64 // records too late for what they belong to, with no branch reading them
 	// LostCommits are commits that were lost and given up by on_lost_commit: accept_loss,

@@ -152,6 +152,7 @@ func (t *task) deadLetter(ctx context.Context, sink string, rec connectors.Recor
 	d.batch.Records[0], d.rows.Values[0], d.rows.DeadLetter[0] = rec, rec.Value, e
 	w.counts.in.Add(1)
 	w.counts.bytes.Add(int64(len(rec.Value)))
+	w.tap.written(&d.rows)
 	err := w.writer.Write(ctx, &d.rows)
 	var refused *connectors.RowsError
 	if errors.As(err, &refused) {

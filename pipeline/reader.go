@@ -3,6 +3,7 @@ package pipeline
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
@@ -15,6 +16,7 @@ type sourceReader struct {
 	reader connectors.Reader
 	clock  eventClock
 	next   []int64    // by split: the position after the last record handed on
+	skip   [][]int64  // by split: offsets of records that are left out
 	ended  bool       // every split is read to its end
 	stop   *stopOrder // of the last barrier that asked to wait
 }
@@ -71,7 +73,7 @@ func (r *sourceReader) add(splits []connectors.Split, now time.Time) error {
 
 func (r *sourceReader) take(splits []connectors.Split, now time.Time) {
 	for _, s := range splits {
-		r.next = append(r.next, s.Offset)
+		r.next, r.skip = append(r.next, s.Offset), append(r.skip, s.Skip)
 	}
 	r.clock.add(splits, now)
 }
@@ -82,6 +84,8 @@ func (r *sourceReader) state() checkpoint.Ack {
 	for i, next := range r.next {
 		splits[i] = r.reader.Position(i, next)
 		splits[i].MaxTime = r.clock.maxTime(i)
+		ahead, _ := slices.BinarySearch(r.skip[i], next)
+		splits[i].Skip = r.skip[i][ahead:]
 	}
 	spec := r.source.node.spec
 	return checkpoint.Ack{Operators: []checkpoint.OperatorState{{

@@ -24,6 +24,9 @@ func (r *runner) attempt(ctx context.Context) (Outcome, error) {
 	}
 	restore, job, err := r.prepareStart(ctx, a)
 	if errors.Is(err, checkpoint.ErrFinished) {
+		if r.moves.pending() {
+			return Failed, connectors.Permanent(errors.New("the job has read its input to the end, so that there is no position to move: name a checkpoint of it to go on from with -s"))
+		}
 		return AlreadyFinished, nil
 	}
 	if err != nil {
@@ -64,6 +67,9 @@ func (r *runner) prepareStart(ctx context.Context, a *attempt) (*checkpoint.Rest
 	if !r.chosen {
 		err := r.persist(ctx, "look what there is to read", func() error {
 			if err := a.listSplits(ctx, likely); err != nil {
+				return err
+			}
+			if err := r.moves.apply(ctx, a.sources); err != nil {
 				return err
 			}
 			return a.checkPositions(ctx, likely)
@@ -188,7 +194,12 @@ func (r *runner) resolve(ctx context.Context, a *attempt, restore *checkpoint.Re
 	if err := a.startSinks(ctx, restore.Meta, restore.Files, !restore.NewJob); err != nil {
 		return err
 	}
-	return r.persist(ctx, "look what there is to read", func() error { return a.listSplits(ctx, restore.Meta) })
+	return r.persist(ctx, "look what there is to read", func() error {
+		if err := a.listSplits(ctx, restore.Meta); err != nil {
+			return err
+		}
+		return r.moves.apply(ctx, a.sources)
+	})
 }
 
 // Waits between tries of a step of a start.

@@ -42,6 +42,12 @@ type Options struct {
 	// AllowDrained lets a start go on from a checkpoint taken after the end of the
 	// input, which event time has passed.
 	AllowDrained bool
+	// SetOffsets moves positions on purpose, state kept: a split such as topic/partition,
+	// or source:topic/partition where several sources read it, to an offset, Earliest or
+	// Latest. The first checkpoint holds them, before a record is read.
+	SetOffsets map[string]int64
+	// Skip are records to leave out when their turn comes. Checkpoints hold them until then.
+	Skip []Coordinates
 	// Memory bounds, in bytes, what fetch buffers, queues and sinks hold.
 	Memory int64
 	// Stop asks for a last checkpoint and the end of the run, when closed. The job has
@@ -97,6 +103,7 @@ type Summary struct {
 	Counts      Counts
 	Failures    map[string]int64 // records that failed, by step and kind
 	Checkpoints int64            // proven ones
+	Moved       []Moved          // by Options.SetOffsets and Skip
 	Restarts    int
 	Elapsed     time.Duration
 }
@@ -135,7 +142,8 @@ type runner struct {
 	job        string
 	history    []checkpoint.AttemptStats // of the job, from the run of the tasks before
 	began      time.Time                 // the present try to start
-	settling   bool                      // the job is cancelled, and only to be brought to order
+	moves      moves
+	settling   bool // the job is cancelled, and only to be brought to order
 	restarts   restarts
 	restarted  int
 	tally      tally
@@ -182,7 +190,7 @@ func newRunner(opts Options) (*runner, error) {
 	if err != nil {
 		return nil, connectors.Permanent(err)
 	}
-	return &runner{opts: opts, log: log, fs: fs, store: store, restarts: restarts{rule: spec.Restart}}, nil
+	return &runner{opts: opts, log: log, fs: fs, store: store, restarts: restarts{rule: spec.Restart}, moves: moves{offsets: opts.SetOffsets, skip: opts.Skip}}, nil
 }
 
 // loop starts attempts until one ends for good.
@@ -286,9 +294,13 @@ func recoverTo(err *error) {
 
 func (r *runner) summary(outcome Outcome) *Summary {
 	r.tally.total.addLost(&r.tally)
+	var moved []Moved
+	if r.moves.settled {
+		moved = r.moves.moved
+	}
 	return &Summary{
 		Pipeline: r.opts.Plan.Spec.Name, Job: r.job, Outcome: outcome, Counts: r.tally.total,
-		Failures: r.tally.failures.snapshot(), Checkpoints: r.tally.checkpoints.Load(), Restarts: r.restarted,
+		Failures: r.tally.failures.snapshot(), Checkpoints: r.tally.checkpoints.Load(), Restarts: r.restarted, Moved: moved,
 	}
 }
 

@@ -21,6 +21,7 @@ type sinkWriter struct {
 	writer connectors.Writer
 	counts *operatorCounts
 	dead   *deadLetters // made at the first one
+	tap    *tapPlace
 }
 
 // sinkOp hands the records of one place of the graph to a sink: it evaluates the
@@ -141,6 +142,7 @@ func (s *sinkOp) some(ctx context.Context, b *connectors.Batch, sel []uint16) er
 			return err
 		}
 	}
+	s.to.tap.written(&s.rows)
 	if s.output != nil && len(s.rows.Sel) > 0 {
 		if err := s.convert(ctx); err != nil {
 			return err

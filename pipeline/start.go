@@ -17,7 +17,7 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 	cfg.Past = r.past(ctx, restore, job)
 	a.coord = checkpoint.NewCoordinator(cfg, job, a, r.log)
 	from, newest := restoredState{meta: restore.Meta, files: restore.Files, reuse: !restore.NewJob}, restore.Path
-	if restore.NewJob || a.readsNew(restore.Meta) {
+	if restore.NewJob || a.readsNew(restore.Meta) || r.moves.pending() {
 		m, err := r.firstCheckpoint(ctx, a, restore, job)
 		if err != nil {
 			return Failed, err
@@ -25,6 +25,7 @@ func (r *runner) runTasks(ctx context.Context, a *attempt, restore *checkpoint.R
 		// What a new job goes on from is its own copy by now.
 		from, newest = restoredState{meta: m, files: job.Files(m.Number), reuse: true}, job.Path(m.Number)
 	}
+	r.settleMoves(from.meta)
 	r.opts.Control.proven(newest)
 	if err := r.loadState(ctx, a, from); err != nil {
 		return Failed, err
@@ -74,8 +75,8 @@ func (r *runner) loadState(ctx context.Context, a *attempt, from restoredState) 
 }
 
 // firstCheckpoint writes down where a new job begins, or where a job begins with
-// splits that it has not read yet, before it reads a record: what start says is
-// settled once.
+// splits that it has not read yet or at positions that were moved, before it reads a
+// record: what start and the user say is settled once.
 func (r *runner) firstCheckpoint(ctx context.Context, a *attempt, restore *checkpoint.Restore, job *checkpoint.Job) (*checkpoint.Metadata, error) {
 	m := restore.Meta
 	if restore.NewJob && m != nil {

@@ -43,6 +43,7 @@ type task struct {
 
 	decode  format.Decoder // nil where no field is read
 	intake  *intake        // nil where a record of the source is a row as it is
+	given   *tapPlace      // what a source gives, as it is; nil for other tasks
 	starts  []start
 	exprs   *expr.Env
 	head    receiver
@@ -261,6 +262,8 @@ func (t *task) tick(ctx context.Context, now time.Time) error {
 // processSource takes a batch of the source.
 func (t *task) processSource(ctx context.Context, b *connectors.Batch) error {
 	t.counts.read(b)
+	t.given.source(b)
+	t.leaveOut(b)
 	if t.intake != nil {
 		return t.processIntake(ctx, b)
 	}

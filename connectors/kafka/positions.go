@@ -76,6 +76,14 @@ func (s *source) CheckPositions(ctx context.Context, splits []connectors.Split) 
 	return out, nil
 }
 
+// Move implements connectors.Mover.
+func (s *source) Move(sp connectors.Split, to int64) connectors.Split {
+	d := splitDetail(sp)
+	d.Epoch = -1 // it is of the record before the old position
+	sp.Offset, sp.Detail = to, d.encode()
+	return sp
+}
+
 // offsetRanges are the offsets of partitions: where they begin and end, and up to
 // where records can be read.
 type offsetRanges struct{ starts, ends, readable kadm.ListedOffsets }

@@ -109,6 +109,7 @@ func (f *Feed) notify() {
 type feedConfig struct {
 	Name   string                  `key:"name" doc:"The test's name of the feed." required:"true"`
 	Batch  int64                   `key:"batch" doc:"Most records of a batch."`
+	Fixed  bool                    `key:"fixed" doc:"Whether nobody can look up and move positions."`
 	Plain  bool                    `key:"plain" doc:"Whether readers tell nothing of their progress and cannot pause single partitions."`
 	Format connectors.FormatConfig `key:"format" doc:"Format of the values."`
 }
@@ -119,7 +120,11 @@ func init() {
 		NewConfig: func() any { return &feedConfig{Batch: 7} },
 		New: func(config any) (connectors.Source, error) {
 			c := config.(*feedConfig)
-			return &feedSource{config: *c, feed: feedOf(c.Name)}, nil
+			s := &feedSource{config: *c, feed: feedOf(c.Name)}
+			if c.Fixed {
+				return struct{ connectors.Source }{s}, nil
+			}
+			return s, nil
 		},
 		Bounded: func(any) bool { return false },
 	})
@@ -151,6 +156,27 @@ func (s *feedSource) Discover(_ context.Context, known []connectors.Split) ([]co
 		added = append(added, sp)
 	}
 	return added, nil
+}
+
+// CheckPositions implements connectors.PositionChecker.
+func (s *feedSource) CheckPositions(_ context.Context, splits []connectors.Split) ([]connectors.Availability, error) {
+	s.feed.mu.Lock()
+	defer s.feed.mu.Unlock()
+	out := make([]connectors.Availability, len(splits))
+	for i, sp := range splits {
+		n, err := strconv.Atoi(sp.ID[len("feed/"):])
+		if err != nil {
+			return nil, err
+		}
+		out[i] = connectors.Availability{End: int64(len(s.feed.partitions[n])), Next: sp.Offset}
+	}
+	return out, nil
+}
+
+// Move implements connectors.Mover.
+func (s *feedSource) Move(sp connectors.Split, to int64) connectors.Split {
+	sp.Offset = to
+	return sp
 }
 
 func (s *feedSource) Reader(env connectors.ReaderEnv, splits []connectors.Split) (connectors.Reader, error) {

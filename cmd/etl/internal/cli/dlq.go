@@ -166,7 +166,7 @@ func (a *app) dlqReplay(ctx context.Context, file string, f *dlqFlags) error {
 	// What it restores is its own, taken at the end of what was there then, perhaps by the
 	// other way of bringing letters in.
 	flags := runFlags{from: from, allowDrained: true, allowNonRestored: true}
-	return a.report([]result{a.runOne(ctx, plan, flags, stop, &pipeline.Control{})})
+	return a.report([]result{a.runOne(ctx, flags, stop, pipeline.Options{Plan: plan, Control: &pipeline.Control{}})})
 }
 
 func (a *app) dlqList(ctx context.Context, file string, f *dlqFlags) error {

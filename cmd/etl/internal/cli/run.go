@@ -27,6 +27,8 @@ type runFlags struct {
 	allowNonRestored bool
 	allowDrained     bool
 	claim            bool
+	setOffsets       []string
+	skip             []string
 	metrics          string // address to show them on
 }
 
@@ -42,7 +44,9 @@ etl savepoint, stop, cancel and checkpoint trigger reach it by its name.
 Exit codes: 0 done, 1 failed, 2 invalid file or wrong use, 3 somebody has to act, 4 a newer process has taken over.`,
 		Example: `  etl run pipelines/orders.yaml
   etl run orders.yaml --set sink.kafka.topic=orders-test
-  etl run orders.yaml -s file:///var/lib/etl/orders/4f1c…/chk-860`,
+  etl run orders.yaml -s file:///var/lib/etl/orders/4f1c…/chk-860
+  etl run orders.yaml --set-offsets orders/0=1200 --set-offsets orders/1=latest
+  etl run orders.yaml --skip orders/0@1200`,
 		Args: wantFiles,
 		RunE: func(c *cobra.Command, files []string) error {
 			if c.Flags().Changed("from") && f.from == "" {
@@ -58,6 +62,8 @@ Exit codes: 0 done, 1 failed, 2 invalid file or wrong use, 3 somebody has to act
 	fl.BoolVar(&f.claim, "claim", false, "make what -s names the new job's own, which removes it when it is not needed any more")
 	fl.BoolVar(&f.allowNonRestored, "allow-non-restored-state", false, "drop state that the file has nothing for")
 	fl.BoolVar(&f.allowDrained, "allow-drained", false, "go on from a checkpoint taken at the end of the input")
+	fl.StringArrayVar(&f.setOffsets, "set-offsets", nil, "move a position on purpose, state kept: topic/partition=N, or earliest or latest in the place of N; give it for one start only")
+	fl.StringArrayVar(&f.skip, "skip", nil, "leave one record out when its turn comes: topic/partition@offset")
 	fl.StringVar(&f.metrics, "metrics", "", "address to show Prometheus metrics on, at /metrics, such as 127.0.0.1:9464")
 	fl.String("memory", "", "what a pipeline may hold in buffers, such as 512MiB")
 	return c
@@ -67,6 +73,13 @@ Exit codes: 0 done, 1 failed, 2 invalid file or wrong use, 3 somebody has to act
 func (a *app) runPipelines(ctx context.Context, files []string, f runFlags) error {
 	if f.from != "" && f.from != "none" && len(files) > 1 {
 		return usageError(errors.New("a checkpoint belongs to one pipeline: run the others without -s"))
+	}
+	if len(f.setOffsets)+len(f.skip) > 0 && len(files) > 1 {
+		return usageError(errors.New("positions belong to one pipeline: run the others without --set-offsets and --skip"))
+	}
+	offsets, skip, err := f.moves()
+	if err != nil {
+		return usageError(err)
 	}
 	stop, release := stopSignals(a.log)
 	defer release()
@@ -105,7 +118,9 @@ func (a *app) runPipelines(ctx context.Context, files []string, f runFlags) erro
 	results := make([]result, len(plans))
 	var wg sync.WaitGroup
 	for i, plan := range plans {
-		wg.Go(func() { results[i] = a.runOne(ctx, plan, f, stop, controls[i]) })
+		wg.Go(func() {
+			results[i] = a.runOne(ctx, f, stop, pipeline.Options{Plan: plan, Control: controls[i], SetOffsets: offsets, Skip: skip})
+		})
 	}
 	wg.Wait()
 	return a.report(results)
@@ -123,14 +138,15 @@ type result struct {
 	rss    int64
 }
 
-func (a *app) runOne(ctx context.Context, plan *pipeline.Plan, f runFlags, stop <-chan struct{}, control *pipeline.Control) result {
+func (a *app) runOne(ctx context.Context, f runFlags, stop <-chan struct{}, opts pipeline.Options) result {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	began, _ := usage()
-	s, err := pipeline.Run(ctx, pipeline.Options{
-		Plan: plan, Log: a.log, From: f.from, AcceptDuplicates: f.acceptDuplicates, AllowNonRestoredState: f.allowNonRestored, AllowDrained: f.allowDrained, Claim: f.claim,
-		Memory: a.settings.Memory, Grace: a.settings.ShutdownTimeout, Stop: stop, Failpoint: failpoint(), Control: control,
-	})
+	opts.Log, opts.Memory, opts.Grace = a.log, a.settings.Memory, a.settings.ShutdownTimeout
+	opts.Stop, opts.Failpoint = stop, failpoint()
+	opts.From, opts.Claim, opts.AcceptDuplicates = f.from, f.claim, f.acceptDuplicates
+	opts.AllowNonRestoredState, opts.AllowDrained = f.allowNonRestored, f.allowDrained
+	s, err := pipeline.Run(ctx, opts)
 	runtime.ReadMemStats(&after)
 	ended, rss := usage()
 	return result{Summary: s, err: err, cpu: ended - began, allocs: after.Mallocs - before.Mallocs, rss: rss}
@@ -202,6 +218,9 @@ func (a *app) printResult(r result) error {
 		_, _ = fmt.Fprintf(w, "    %s\t%d\n", key, r.Failures[key])
 	}
 	_, _ = fmt.Fprintf(w, "  checkpoints\t%d\n", r.Checkpoints)
+	for _, m := range r.Moved {
+		_, _ = fmt.Fprintf(w, "  moved\t%s from %d to %d\n", m.Split, m.Before, m.After)
+	}
 	if r.Restarts > 0 {
 		_, _ = fmt.Fprintf(w, "  restarts\t%d\n", r.Restarts)
 	}
@@ -234,6 +253,7 @@ func (a *app) printJSON(r result) error {
 		LostRecords int64            `json:"lost_records,omitempty"`
 		Errors      map[string]int64 `json:"errors,omitempty"`
 		Checkpoints int64            `json:"checkpoints"`
+		Moved       []pipeline.Moved `json:"moved,omitempty"`
 		Restarts    int              `json:"restarts"`
 		Seconds     float64          `json:"seconds"`
 		CPUSeconds  float64          `json:"cpu_seconds"`
@@ -243,7 +263,7 @@ func (a *app) printJSON(r result) error {
 		ExitCode    int              `json:"exit_code"`
 	}{
 		r.Pipeline, r.Job, r.Outcome, path, r.Counts.Read, r.Counts.Bytes, r.Counts.Written, r.Counts.Filtered, r.Counts.Late, r.Counts.Skipped, r.Counts.Dead,
-		r.Counts.LostCommits, r.Counts.LostRecords, r.Failures, r.Checkpoints, r.Restarts, r.Elapsed.Seconds(), r.cpu.Seconds(), r.allocs, r.rss, text, exitOf(r.err),
+		r.Counts.LostCommits, r.Counts.LostRecords, r.Failures, r.Checkpoints, r.Moved, r.Restarts, r.Elapsed.Seconds(), r.cpu.Seconds(), r.allocs, r.rss, text, exitOf(r.err),
 	})
 }
 
