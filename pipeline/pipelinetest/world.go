@@ -71,6 +71,9 @@ func (w *World) Redefine(yaml string) {
 	w.yaml = strings.NewReplacer("FEED-", w.id, "TARGET-", w.id, "STORAGE", "mem://"+w.id+"checkpoints").Replace(yaml)
 }
 
+// Text is the world's pipeline file, with the names that it has in this world.
+func (w *World) Text() string { return w.yaml }
+
 // Feed is the feed of a name, made with a number of partitions if it is not there.
 func (w *World) Feed(name string, partitions int) *Feed {
 	worlds.Lock()

@@ -2,16 +2,20 @@ package cli
 
 import (
 	"context"
+	"net/http"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/daemon"
 	"github.com/sluice-etl/sluice/cmd/etl/internal/dashboard"
+	"github.com/sluice-etl/sluice/cmd/etl/internal/systemd"
 	"github.com/sluice-etl/sluice/cmd/etl/internal/web"
 	"github.com/sluice-etl/sluice/pipeline"
 )
@@ -65,20 +69,58 @@ func (a *app) serve(ctx context.Context) error {
 	if err != nil {
 		return usageError(err)
 	}
-	reload, end := reloadSignals(func() {
-		if err := server.Reload(); err != nil {
-			a.log.Error("tokens and certificates could not be read again: those from before count on", "err", err)
-		}
-	})
-	defer end()
-	err = d.Run(ctx, stop, reload)
-	if err := server.Close(ctx); err != nil {
+	manager, err := systemd.New(os.Getenv)
+	if err != nil {
+		return usageError(err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var beside sync.WaitGroup
+	beside.Go(func() { a.reloadOnSignal(ctx, d, server, manager) })
+	beside.Go(func() { a.tellManager(ctx, d, manager, stop) })
+	err = d.Run(ctx, stop)
+	cancel()
+	beside.Wait()
+	if err := server.Close(context.WithoutCancel(ctx)); err != nil {
 		a.log.Warn("ending the API", "err", err)
 	}
 	if err != nil {
 		return &codeError{code: exitFailed, err: err}
 	}
 	return nil
+}
+
+// tellManager tells the service manager what the daemon is at, until ctx ends.
+func (a *app) tellManager(ctx context.Context, d *daemon.Daemon, m *systemd.Notifier, stop <-chan struct{}) {
+	note := func(err error) {
+		if err != nil && ctx.Err() == nil {
+			a.log.Warn("telling the service manager", "err", err)
+		}
+	}
+	status := func() string { return systemd.Summary(d.Pipelines(ctx), time.Now()) }
+	select {
+	case <-d.Started():
+	case <-ctx.Done():
+		return
+	}
+	note(m.Ready(status()))
+	running, end := context.WithCancel(ctx)
+	defer end()
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	beside.Go(func() { note(m.Watch(ctx, d.Alive)) })
+	beside.Go(func() {
+		if err := m.Show(running, status); running.Err() == nil {
+			note(err)
+		}
+	})
+	select {
+	case <-stop:
+		end()
+		note(m.Stopping("last checkpoints are being taken"))
+		note(m.ExtendWhile(ctx))
+	case <-ctx.Done():
+	}
 }
 
 // serveHTTP answers for the daemon, over its addresses and the socket of the process.
@@ -90,8 +132,12 @@ func (a *app) serveHTTP(ctx context.Context, d *daemon.Daemon) (*web.Server, err
 		}
 		a.log.Warn("the daemon cannot be reached over a socket; set runtime_dir", "err", err)
 	}
+	metrics, err := a.daemonMetrics(d)
+	if err != nil {
+		return nil, err
+	}
 	server, err := web.Serve(ctx, web.Options{
-		Settings: a.settings.HTTP, Service: d, API: web.NewHandler(d, web.HandlerOptions{Version: a.version}), Dashboard: dashboard.Handler(), Socket: socket, Event: d.Tell, Log: a.log,
+		Settings: a.settings.HTTP, Service: d, API: web.NewHandler(d, web.HandlerOptions{Version: a.version}), Metrics: metrics, Dashboard: dashboard.Handler(), Socket: socket, Event: d.Tell, Log: a.log,
 	})
 	if err != nil {
 		return nil, err
@@ -103,29 +149,42 @@ func (a *app) serveHTTP(ctx context.Context, d *daemon.Daemon) (*web.Server, err
 	return server, nil
 }
 
-// reloadSignals asks for a reload at each SIGHUP, after also.
-func reloadSignals(also func()) (reload <-chan struct{}, end func()) {
-	signals := make(chan os.Signal, 1)
-	asks := make(chan struct{})
-	done := make(chan struct{})
-	signal.Notify(signals, syscall.SIGHUP)
-	go func() {
-		for {
-			select {
-			case <-signals:
-				also()
-			case <-done:
-				return
-			}
-			select {
-			case asks <- struct{}{}:
-			case <-done:
-				return
-			}
+// daemonMetrics shows what all pipelines of the daemon are at.
+func (a *app) daemonMetrics(d *daemon.Daemon) (http.Handler, error) {
+	program := func() web.Program {
+		return web.Program{Version: a.version, Reloaded: d.LastReloadOK(), MemoryBudget: a.settings.Memory}
+	}
+	return web.NewMetrics(program, func() []web.Watched {
+		var out []web.Watched
+		for _, w := range d.Watched() {
+			out = append(out, web.Watched{Name: w.Name, Control: w.Control, Ready: &w.Ready})
 		}
-	}()
-	return asks, func() {
-		signal.Stop(signals)
-		close(done)
+		return out
+	}).Handler()
+}
+
+// reloadOnSignal reads everything again at each SIGHUP until ctx ends.
+func (a *app) reloadOnSignal(ctx context.Context, d *daemon.Daemon, server *web.Server, m *systemd.Notifier) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGHUP)
+	defer signal.Stop(signals)
+	for {
+		select {
+		case <-signals:
+		case <-ctx.Done():
+			return
+		}
+		if err := m.Reloading(); err != nil {
+			a.log.Warn("telling the service manager", "err", err)
+		}
+		if err := server.Reload(); err != nil {
+			a.log.Error("tokens and certificates could not be read again: those from before count on", "err", err)
+		}
+		if _, err := d.Reload(ctx, "SIGHUP"); err != nil && ctx.Err() == nil {
+			a.log.Error("reload", "err", err)
+		}
+		if err := m.Ready(systemd.Summary(d.Pipelines(ctx), time.Now())); err != nil {
+			a.log.Warn("telling the service manager", "err", err)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
+	"github.com/sluice-etl/sluice/connectors"
 	"github.com/sluice-etl/sluice/pipeline"
 )
 
@@ -60,10 +61,10 @@ func (d *Daemon) Start(ctx context.Context, actor, name string, o api.StartOptio
 			From: o.From, Claim: o.Claim, AcceptDuplicates: o.AcceptDuplicates,
 			AllowNonRestoredState: o.AllowNonRestoredState, AllowDrained: o.AllowDrained,
 		}
+		u.tell("started", levelInfo, "started"+startText(&o), actor)
 		if len(o.SetOffsets) > 0 {
 			return errors.New("setting offsets is not built yet")
 		}
-		u.tell("started", levelInfo, "started"+startText(&o), actor)
 		return u.begin(ctx, opts)
 	})
 	return moved, err
@@ -249,9 +250,57 @@ func settled(ctx context.Context, r *run, t *pipeline.Taken, err error) (*pipeli
 	return t, nil
 }
 
+// revive is the run by which a job can be ended. Of one that is paused or has failed it
+// begins a run, which is asked to end before it comes to much.
+func (d *Daemon) revive(ctx context.Context, name, do string) (*unit, *run, error) {
+	u, err := d.find(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r := u.running(); r != nil {
+		return u, r, r.awaitBegin(ctx)
+	}
+	var r *run
+	err = d.withTurn(ctx, name, func(u *unit) error {
+		if r = u.running(); r == nil {
+			def, err := u.unended(do)
+			if err != nil {
+				return err
+			}
+			r = u.launch(def, pipeline.Options{})
+		}
+		return r.awaitBegin(ctx)
+	})
+	return u, r, err
+}
+
+// unended is the definition of a job that does not run and has not ended.
+func (u *unit) unended(do string) (*definition, error) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	state, _ := u.state()
+	switch {
+	case state != api.Paused && state != api.Failed:
+		return nil, conflict("pipeline %s cannot %s: it is %s", u.name, do, state)
+	case state == api.Failed && u.last != nil && errors.Is(u.last.err, connectors.ErrFenced):
+		return nil, conflict("pipeline %s cannot %s here: a newer process has it", u.name, do)
+	}
+	return u.def, nil
+}
+
+// awaitBegin waits until the control of a run can be asked.
+func (r *run) awaitBegin(ctx context.Context) error {
+	for r.control.Status().Phase == "" && !r.hasEnded() {
+		if err := pause(ctx, time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Stop implements api.Service.
 func (d *Daemon) Stop(ctx context.Context, actor, name string, o pipeline.StopOptions) (*pipeline.Taken, error) {
-	u, r, err := d.control(name, "be stopped")
+	u, r, err := d.revive(ctx, name, "be stopped")
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +322,7 @@ func stopText(o pipeline.StopOptions) string {
 
 // Cancel implements api.Service.
 func (d *Daemon) Cancel(ctx context.Context, actor, name string) (*pipeline.Taken, error) {
-	u, r, err := d.control(name, "be cancelled")
+	u, r, err := d.revive(ctx, name, "be cancelled")
 	if err != nil {
 		return nil, err
 	}

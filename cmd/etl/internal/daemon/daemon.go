@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
@@ -29,15 +30,17 @@ type Options struct {
 // Daemon runs a folder of pipelines, each supervised by itself. It implements
 // api.Service.
 type Daemon struct {
-	opts   Options
-	folder string // of pipelines
-	store  *store
-	log    *slog.Logger
-	lines  *ring[api.Line]
-	events *ring[api.Event]
-	began  time.Time
-	runs   sync.WaitGroup // of pipelines, and what is done with them
-	ending chan struct{}  // closed when the daemon is to end
+	opts    Options
+	folder  string // of pipelines
+	store   *store
+	log     *slog.Logger
+	lines   *ring[api.Line]
+	events  *ring[api.Event]
+	began   time.Time
+	runs    sync.WaitGroup // of pipelines, and what is done with them
+	ready   chan struct{}  // closed once the folder was read for the first time
+	ending  chan struct{}  // closed when the daemon is to end
+	sampled atomic.Int64   // when all pipelines were measured last, in nanoseconds since 1970
 
 	// scanning is held while the folder is read and what there is gets its unit.
 	scanning sync.Mutex
@@ -68,7 +71,7 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		opts: o, folder: folder, store: s, began: time.Now(), ending: make(chan struct{}), units: map[string]*unit{},
+		opts: o, folder: folder, store: s, began: time.Now(), ready: make(chan struct{}), ending: make(chan struct{}), units: map[string]*unit{},
 		lines: newRing[api.Line](keptLines), events: newRing[api.Event](keptEvents),
 	}
 	d.log = slog.New(&memoryHandler{lines: d.lines, next: o.Log.Handler()})
@@ -86,27 +89,20 @@ func (d *Daemon) Listens(address string) {
 }
 
 // Run runs the pipelines until stop is closed, and then ends them with a last
-// checkpoint each, within shutdown_timeout. reload asks to read the folder again.
-func (d *Daemon) Run(ctx context.Context, stop, reload <-chan struct{}) error {
+// checkpoint each, within shutdown_timeout.
+func (d *Daemon) Run(ctx context.Context, stop <-chan struct{}) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if _, err := d.Reload(ctx, ""); err != nil {
 		return errors.Join(err, d.store.close())
 	}
+	close(d.ready)
 	var helpers sync.WaitGroup
 	helpers.Go(func() { d.watchFolder(ctx) })
 	helpers.Go(func() { d.sampleAll(ctx) })
-	for {
-		select {
-		case <-reload:
-			helpers.Go(func() {
-				_, _ = d.Reload(ctx, "SIGHUP") // it has told what went wrong
-			})
-			continue
-		case <-stop:
-		case <-ctx.Done():
-		}
-		break
+	select {
+	case <-stop:
+	case <-ctx.Done():
 	}
 	d.shutDown()
 	cancel()
@@ -154,6 +150,17 @@ func (d *Daemon) shutDown() {
 	wg.Wait()
 	d.log.Info("all pipelines have ended", "took", time.Since(began).Round(time.Millisecond))
 }
+
+// Started is closed once the folder was read for the first time, and its pipelines start.
+func (d *Daemon) Started() <-chan struct{} { return d.ready }
+
+// Alive reports whether the daemon gets round to its pipelines.
+func (d *Daemon) Alive() bool {
+	return time.Since(time.Unix(0, d.sampled.Load())) < aliveWithin
+}
+
+// aliveWithin is how long ago the last samples may have been taken.
+const aliveWithin = 15 * time.Second
 
 // isEnding reports whether the daemon is to end.
 func (d *Daemon) isEnding() bool {

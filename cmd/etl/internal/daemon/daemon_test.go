@@ -42,7 +42,7 @@ func (s *service) start() {
 	}
 	s.Daemon, s.stop, s.done = d, make(chan struct{}), make(chan error, 1)
 	stop, done := s.stop, s.done
-	go func() { done <- d.Run(context.Background(), stop, nil) }()
+	go func() { done <- d.Run(context.Background(), stop) }()
 	s.t.Cleanup(s.end)
 }
 

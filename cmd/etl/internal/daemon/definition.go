@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
 	"github.com/sluice-etl/sluice/connectors/format/registry"
@@ -26,10 +27,14 @@ type definition struct {
 	extra  string      // a fault that lies outside of the text, such as in other files
 	base   *definition // what this is a copy of with extra set
 	// content is the hash of the file and of all that its variables name, by their paths.
-	content map[string][sha256.Size]byte
+	content   map[string][sha256.Size]byte
+	described func() *pipeline.Description // made once
 	// fingerprint tells what the definition means, secrets among it.
 	fingerprint string
 }
+
+// description is the plan for people; only of one that is valid.
+func (f *definition) description() *pipeline.Description { return f.described() }
 
 // valid reports whether it can run.
 func (f *definition) valid() bool { return f.extra == "" && f.plan != nil && !f.faults.HasErrors() }
@@ -90,7 +95,12 @@ func (f *definition) parse(data []byte, read func(string) ([]byte, error)) {
 		p, _ = spec.Parse(f.file, data, opts)
 	}
 	f.name = p.Name
-	f.plan = pipeline.NewPlan(p)
+	plan := pipeline.NewPlan(p)
+	f.plan = plan
+	f.described = sync.OnceValue(func() *pipeline.Description {
+		d := plan.Describe()
+		return &d
+	})
 	f.faults = p.Diagnostics()
 	f.fingerprint = p.Fingerprint()
 }

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -176,9 +175,7 @@ func (d *Daemon) apply(ctx context.Context, changes []change, actor string) (*ap
 		mu.Lock()
 		defer mu.Unlock()
 		report.Pipelines[name] = result
-		if strings.HasPrefix(result, refusedAs) || strings.HasPrefix(result, rolledBack) || strings.HasPrefix(result, faulty) {
-			report.OK = false
-		}
+		report.OK = report.OK && !isBad(result)
 	}
 	done := make(chan struct{})
 	var wg sync.WaitGroup
@@ -280,7 +277,10 @@ func (u *unit) remove(ctx context.Context, actor string) string {
 			text += "; ended without a last checkpoint"
 		}
 	}
-	if err := u.d.store.save(u.name, nil); err != nil {
+	u.past.Lock()
+	err := u.past.remove()
+	u.past.Unlock()
+	if err := errors.Join(err, u.d.store.save(u.name, nil)); err != nil {
 		u.d.log.Warn("the state of a pipeline that is gone could not be removed", pipelineKey, u.name, "err", err)
 	}
 	u.tell("definition", levelInfo, text, actor)
@@ -294,8 +294,8 @@ func (u *unit) faulty(def *definition) string {
 	if u.run == nil && !u.def.valid() {
 		u.def = def
 	}
-	u.pending, u.next = "the file has faults and is not taken over: "+def.failure(), time.Time{}
 	u.mu.Unlock()
+	u.setPending("the file has faults and is not taken over: "+def.failure(), false)
 	u.d.count(func(c *ReloadCounts) { c.Invalid++ })
 	u.tell("definition", levelError, "the file has faults: "+def.failure(), "")
 	return faulty + def.failure()

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/sluice-etl/sluice/checkpoint"
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
 	"github.com/sluice-etl/sluice/pipeline"
 )
@@ -27,6 +28,11 @@ type run struct {
 	// or the daemon ends.
 	rest api.State
 
+	// told are the checkpoints that the history has, and completes says that the newest of
+	// them has completed. The history's lock guards them.
+	told      map[checkpoint.ID]bool
+	completes bool
+
 	// These are set when over is closed.
 	summary *pipeline.Summary
 	err     error
@@ -39,7 +45,7 @@ var errReplaced = errors.New("its definition is taken back")
 func (u *unit) launch(def *definition, o pipeline.Options) *run {
 	r := &run{
 		def: def, control: &pipeline.Control{}, began: time.Now(),
-		stop: make(chan struct{}), flows: make(chan struct{}), over: make(chan struct{}),
+		stop: make(chan struct{}), flows: make(chan struct{}), over: make(chan struct{}), told: map[checkpoint.ID]bool{},
 	}
 	var ctx context.Context
 	ctx, r.kill = context.WithCancelCause(context.Background())
@@ -58,6 +64,8 @@ func (u *unit) launch(def *definition, o pipeline.Options) *run {
 		defer close(r.over)
 		defer r.kill(nil)
 		r.summary, r.err = guarded(ctx, o)
+		stats := r.control.Checkpoints()
+		u.remember(r, &stats)
 		u.ended(r)
 	}
 	if !u.d.spawn(work) {

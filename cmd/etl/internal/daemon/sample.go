@@ -92,7 +92,9 @@ func (d *Daemon) sampleAll(ctx context.Context) {
 		case now := <-tick.C:
 			for _, u := range d.all() {
 				u.measure(now)
+				u.look(now)
 			}
+			d.sampled.Store(time.Now().UnixNano())
 		}
 	}
 }

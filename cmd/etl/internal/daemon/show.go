@@ -50,10 +50,11 @@ func (u *unit) show() api.Pipeline {
 	if r != nil {
 		s := r.control.Status()
 		p.Status, p.Restarts = &s, s.Restarts
-		if u.run != nil {
+		if u.run != nil && s.Phase == pipeline.Restarting {
 			p.Failure = s.Failure
 		}
-		p.Checkpoint, p.FailedCheckpoints = glance(&s, r.control.Checkpoints())
+		p.Checkpoint, p.FailedCheckpoints = glance(&s, &u.watch.stats)
+		p.LagRecords, p.LagSeconds = lag(&u.watch.flow)
 	}
 	if p.State == api.Invalid {
 		p.Failure, p.Help = u.def.failure(), "mend "+u.def.file+": it is read again when it changes"
@@ -62,8 +63,44 @@ func (u *unit) show() api.Pipeline {
 	return p
 }
 
+// Watched is a pipeline for metrics.
+type Watched struct {
+	Name    string
+	Control *pipeline.Control // nil where it has never run
+	Ready   bool
+}
+
+// Watched are all pipelines.
+func (d *Daemon) Watched() []Watched {
+	units := d.all()
+	out := make([]Watched, 0, len(units))
+	for _, u := range units {
+		u.mu.Lock()
+		w := Watched{Name: u.name, Ready: u.health().OK}
+		if r := u.run; r != nil {
+			w.Control = r.control
+		} else if u.last != nil {
+			w.Control = u.last.control
+		}
+		u.mu.Unlock()
+		out = append(out, w)
+	}
+	return out
+}
+
+// LastReloadOK reports whether the newest reload of the folder worked; nil before one.
+func (d *Daemon) LastReloadOK() *bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.lastReload == nil {
+		return nil
+	}
+	ok := d.lastReload.OK
+	return &ok
+}
+
 // glance is the newest completed checkpoint, and how many have failed since.
-func glance(s *pipeline.Status, stats checkpoint.Stats) (*api.Checkpoint, int) {
+func glance(s *pipeline.Status, stats *checkpoint.Stats) (*api.Checkpoint, int) {
 	last := stats.Last
 	if last == nil {
 		return nil, stats.FailedInARow
@@ -83,7 +120,7 @@ func (f *definition) guarantee() string {
 		return ""
 	}
 	weakest := connectors.Guarantee("")
-	for _, o := range f.plan.Describe().Operators {
+	for _, o := range f.description().Operators {
 		if o.Guarantee != "" && (weakest == "" || guaranteeRanks[o.Guarantee] < guaranteeRanks[weakest]) {
 			weakest = o.Guarantee
 		}
@@ -200,6 +237,11 @@ func (d *Daemon) Checkpoints(_ context.Context, name string) (*api.Checkpoints, 
 	if out.History == nil {
 		out.History = []checkpoint.AttemptStats{}
 	}
+	u.past.Lock()
+	if u.past.history != nil {
+		out.Earlier = u.past.earlier(out.History)
+	}
+	u.past.Unlock()
 	u.mu.Lock()
 	def := u.def
 	u.mu.Unlock()

@@ -116,6 +116,9 @@ func (u *unit) refuse(why string, again bool, actor string) string {
 func (u *unit) setPending(text string, again bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
+	if u.pending == "" || text == "" {
+		u.pendingSince = time.Now()
+	}
 	u.pending, u.next = text, time.Time{}
 	if again {
 		u.next = time.Now().Add(planAgain)
@@ -156,7 +159,7 @@ func (u *unit) prove(ctx context.Context, r *run) error {
 		case r.control.Checkpoints().Completed > 0 || r.leaving():
 			return nil
 		case s.Restarts > 0:
-			return errors.New(s.Failure)
+			return r.setback()
 		case ctx.Err() != nil && flows == nil:
 			u.d.log.Warn("a changed pipeline runs, and has no checkpoint yet", pipelineKey, u.name)
 			return nil // what hinders its checkpoints is shown, and need not be the change
@@ -164,6 +167,17 @@ func (u *unit) prove(ctx context.Context, r *run) error {
 			return context.Cause(ctx)
 		}
 	}
+}
+
+// setback is why a run had to start again.
+func (r *run) setback() error {
+	if s := r.control.Status(); s.Failure != "" {
+		return errors.New(firstLine(s.Failure))
+	}
+	if stats := r.control.Checkpoints(); stats.Failed > 0 {
+		return fmt.Errorf("its checkpoint failed: %s", firstLine(lastFailure(&stats)))
+	}
+	return errors.New("it failed and started again, see its log")
 }
 
 // proveEvery is how often it is looked how far a new definition is.

@@ -36,11 +36,21 @@ type unit struct {
 	pending   string    // a change that was not taken over, in words
 	switching bool      // one definition is being replaced by another
 	next      time.Time // when a change that could not be planned is tried again
-	sample    sample
+	// pendingSince is when pending was found.
+	pendingSince time.Time
+	sample       sample
+	watch        runWatch
+
+	past pastCheckpoints
 }
 
 func newUnit(d *Daemon, name string, def *definition) *unit {
-	return &unit{d: d, name: name, turn: make(chan struct{}, 1), def: def, file: def, rest: api.Starting, since: time.Now()}
+	u := &unit{d: d, name: name, turn: make(chan struct{}, 1), def: def, file: def, rest: api.Starting, since: time.Now()}
+	var err error
+	if u.past.history, err = d.store.historyOf(name); err != nil {
+		d.log.Warn("the history of checkpoints begins anew", pipelineKey, name, "err", err)
+	}
+	return u
 }
 
 // tell notes an event of the pipeline.
@@ -73,6 +83,7 @@ func (u *unit) began(r *run) {
 	defer u.mu.Unlock()
 	u.run, u.def = r, r.def
 	u.failure, u.help, u.cancelled, u.left = "", "", false, ""
+	u.watch = runWatch{}
 }
 
 // ended notes how a run has ended. It is called once, before run.over is closed.
@@ -80,6 +91,7 @@ func (u *unit) ended(r *run) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.sample.end(r)
+	u.watch.close(r)
 	u.run, u.last, u.since = nil, r, time.Now()
 	switch {
 	case errors.Is(r.err, errReplaced):
