@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -109,25 +108,6 @@ and what they are is printed, and written to the audit log.`,
 	f.StringArrayVar(&offsets, "set-offsets", nil, "move a position on purpose, as in topic/partition=offset; may be given several times")
 	timeoutFlag(c, &timeout)
 	return a.steers(c)
-}
-
-// parseOffsets reads positions such as orders/3=1200.
-func parseOffsets(given []string) (map[string]int64, error) {
-	out := map[string]int64{}
-	for _, text := range given {
-		split, value, ok := strings.Cut(text, "=")
-		topic, partition, slash := cutLast(split, "/")
-		offset, err := strconv.ParseInt(value, 10, 64)
-		_, wrong := strconv.ParseUint(partition, 10, 31)
-		if !ok || !slash || topic == "" || wrong != nil || err != nil || offset < 0 {
-			return nil, fmt.Errorf("--set-offsets %q: write topic/partition=offset, such as orders/3=1200", text)
-		}
-		if _, twice := out[split]; twice {
-			return nil, fmt.Errorf("--set-offsets names %s twice", split)
-		}
-		out[split] = offset
-	}
-	return out, nil
 }
 
 // cutLast is what stands before and after the last sep.

@@ -17,7 +17,8 @@ func parseOffsets(values []string) (map[string]int64, error) {
 	out := map[string]int64{}
 	for _, v := range values {
 		split, at, ok := strings.Cut(v, "=")
-		if !ok || !strings.Contains(split, "/") {
+		topic, partition, _ := cutLast(split, "/")
+		if _, err := strconv.ParseUint(partition, 10, 31); !ok || topic == "" || err != nil {
 			return nil, fmt.Errorf("--set-offsets %s: write topic/partition=offset, as in orders/0=1200", v)
 		}
 		if _, twice := out[split]; twice {
