@@ -74,28 +74,32 @@ func (a *attempt) buildTask(c *chain, subtask int, inboxes map[*chain][]*inbox) 
 	if err := b.connect(); err != nil {
 		return nil, err
 	}
-	if c.source == nil {
-		lanes := c.lanes(a.parallelism)
-		limit := a.inboxLimit()
-		if len(t.gates) > 0 {
-			limit = 1 // a barrier then waits behind one item of each sender
-		}
-		t.inbox = newInbox(lanes, limit)
-		t.align = newAligner(t.inbox, lanes, a.plan.Spec.Checkpoint.Mode != spec.ModeAtLeastOnce)
-		t.flow = newFlow(lanes)
-		if n := len(c.senders()); lanes > n {
-			for i, from := range c.senders() {
-				if from.agrees() {
-					t.flow.join(i*a.parallelism, a.parallelism)
-				}
-			}
-		}
-	}
 	t.failAt = t.failer(c.name, c.onError, c.view)
 	if c.source == nil {
+		t.openInbox()
 		t.failAt = t.operator(operatorOf(c.name), 0).early(t.failAt)
 	}
 	return t, t.makeDecoder()
+}
+
+// openInbox makes what the task receives by, of all that send to its chain.
+func (t *task) openInbox() {
+	a, c := t.attempt, t.chain
+	lanes := c.lanes(a.parallelism)
+	limit := a.inboxLimit()
+	if len(t.gates) > 0 {
+		limit = 1 // a barrier then waits behind one item of each sender
+	}
+	t.inbox = newInbox(lanes, limit)
+	t.align = newAligner(t.inbox, lanes, a.plan.Spec.Checkpoint.Mode != spec.ModeAtLeastOnce)
+	t.flow = newFlow(lanes)
+	if n := len(c.senders()); lanes > n {
+		for i, from := range c.senders() {
+			if from.agrees() {
+				t.flow.join(i*a.parallelism, a.parallelism)
+			}
+		}
+	}
 }
 
 // connect makes what the records of the task's chain go through.

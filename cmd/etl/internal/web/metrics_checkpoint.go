@@ -63,17 +63,20 @@ func (s sender) checkpoints(c *pipeline.Control) {
 		s.send(metricRestored, float64(r.Number))
 		s.send(metricRestoreTook, r.Took.Seconds())
 	}
-	last := stats.Last
-	if last == nil {
-		return
+	if stats.Last != nil {
+		s.lastCheckpoint(stats.Last, status.Last)
 	}
+}
+
+// lastCheckpoint tells of the newest completed checkpoint, which lies at path.
+func (s sender) lastCheckpoint(last *checkpoint.AttemptStats, path string) {
 	s.send(metricLastDuration, last.Duration.Seconds())
 	s.send(metricLastSize, float64(last.NewSize))
 	s.send(metricLastFullSize, float64(last.Size))
 	s.send(metricLastCompleted, float64(last.ID.Number))
 	s.send(metricLastTime, seconds(last.Triggered.Add(last.Duration).UnixMilli()))
-	if i := strings.LastIndexByte(status.Last, '/'); i >= 0 {
-		s.send(metricLastPath, 1, status.Last[:i])
+	if i := strings.LastIndexByte(path, '/'); i >= 0 {
+		s.send(metricLastPath, 1, path[:i])
 	}
 	for i := range last.Tasks {
 		t := &last.Tasks[i]
