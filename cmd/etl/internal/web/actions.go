@@ -3,7 +3,9 @@ package web
 import (
 	"context"
 	"net/http"
-	"strings"
+	"regexp"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
 	"github.com/sluice-etl/sluice/pipeline"
@@ -13,7 +15,7 @@ const tagActions = "Actions"
 
 // StartRequest is the body of a POST to …/start: what it goes on from.
 type StartRequest struct {
-	From                  string           `json:"from,omitempty" maxLength:"4096" doc:"Checkpoint or savepoint to restore, as an address of storage or an absolute path, or none for a fresh start; the newest checkpoint of the last job where it is left out." example:"s3://backups/orders/savepoint-860"`
+	From                  string           `json:"from,omitempty" maxLength:"4096" pattern:"^(none$|/|[A-Za-z][A-Za-z0-9+.-]*://)" patternDescription:"an absolute path or an address of storage, not a relative path, or none" doc:"Checkpoint or savepoint to restore, as an address of storage or an absolute path, or none for a fresh start; the newest checkpoint of the last job where it is left out." example:"s3://backups/orders/savepoint-860"`
 	Claim                 bool             `json:"claim,omitempty" doc:"Make what from names the new job's own, which removes it when it is not needed any more."`
 	AcceptDuplicates      bool             `json:"accept_duplicates,omitempty" doc:"Go on from a checkpoint older than what a sink has published."`
 	AllowNonRestoredState bool             `json:"allow_non_restored_state,omitempty" doc:"Drop state that the definition has nothing for."`
@@ -21,10 +23,19 @@ type StartRequest struct {
 	SetOffsets            map[string]int64 `json:"set_offsets,omitempty" maxProperties:"1000" doc:"Moves positions on purpose, state kept: topic/partition to the offset of the next record to read. Needs the role admin."`
 }
 
+// TransformSchema says what the library cannot read from the type.
+func (StartRequest) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
+	least := 0.0
+	offsets := s.Properties["set_offsets"]
+	offsets.AdditionalProperties = &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: &least}
+	offsets.Extensions = map[string]any{"propertyNames": &huma.Schema{Type: huma.TypeString, Pattern: splitPattern}}
+	return s
+}
+
 // StopRequest is the body of a POST to …/stop.
 type StopRequest struct {
 	Savepoint bool   `json:"savepoint,omitempty" doc:"End with a savepoint, not a checkpoint."`
-	Dir       string `json:"dir,omitempty" maxLength:"4096" doc:"Folder below which the savepoint goes, as an address of storage or an absolute path; that of the pipeline's file where it is left out." example:"s3://backups/orders"`
+	Dir       string `json:"dir,omitempty" maxLength:"4096" pattern:"^(/|[A-Za-z][A-Za-z0-9+.-]*://)" patternDescription:"an absolute path or an address of storage, not a relative path" doc:"Folder below which the savepoint goes, as an address of storage or an absolute path; that of the pipeline's file where it is left out." example:"s3://backups/orders"`
 	Drain     bool   `json:"drain,omitempty" doc:"Drive event time to its end before, so that every window and timer gives out what it has."`
 }
 
@@ -65,6 +76,10 @@ func (h *Handler) actions() {
 		})
 }
 
+const splitPattern = "^[^/]+/[0-9]{1,10}$"
+
+var isSplit = regexp.MustCompile(splitPattern)
+
 type startInput struct {
 	Named
 	Body *StartRequest
@@ -85,9 +100,9 @@ func (h *Handler) start(ctx context.Context, in *startInput) ([]api.Moved, error
 	if len(o.SetOffsets) > 0 && !caller.Role.Includes(Admin) {
 		return nil, problem(http.StatusForbidden, CodeForbidden, "set_offsets needs the role admin, and "+caller.Name+" has the role "+string(caller.Role))
 	}
-	for split, offset := range o.SetOffsets {
-		if i := strings.LastIndexByte(split, '/'); i <= 0 || i == len(split)-1 || offset < 0 {
-			return nil, invalid("set_offsets %q to %d: write a topic/partition and an offset from 0 on", split, offset)
+	for split := range o.SetOffsets {
+		if !isSplit.MatchString(split) {
+			return nil, invalid("set_offsets has %q: write a topic/partition, such as orders/3", split)
 		}
 	}
 	return filledOr(h.service.Start(ctx, caller.Name, in.Name, o))

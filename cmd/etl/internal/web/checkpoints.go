@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"strings"
 
 	"github.com/sluice-etl/sluice/checkpoint"
@@ -18,7 +17,7 @@ const tagCheckpoints = "Checkpoints"
 type SavepointRequest struct {
 	// Dir is the folder below which it goes, as an address of storage or an absolute
 	// path; empty for that of the pipeline's file.
-	Dir string `json:"dir,omitempty" maxLength:"4096" doc:"Folder below which it goes, as an address of storage or an absolute path; that of the pipeline's file where it is left out." example:"s3://backups/orders"`
+	Dir string `json:"dir,omitempty" maxLength:"4096" pattern:"^(/|[A-Za-z][A-Za-z0-9+.-]*://)" patternDescription:"an absolute path or an address of storage, not a relative path" doc:"Folder below which it goes, as an address of storage or an absolute path; that of the pipeline's file where it is left out." example:"s3://backups/orders"`
 }
 
 // checkpoints adds what is about checkpoints and savepoints.
@@ -80,15 +79,11 @@ func numbered(all *api.Checkpoints, name string, number uint64) (*checkpoint.Att
 	return nil, problem(http.StatusNotFound, CodeUnknown, fmt.Sprintf("pipeline %s has no checkpoint %d in its history", name, number))
 }
 
-// mayUse is the address to use where who asks names a folder. It refuses a path that
-// begins at the folder of who asks, which this process does not know; its own memory,
-// which ends with it; and what who asks is not confined to.
+// mayUse is the address to use where who asks names a folder. It refuses memory of the
+// process, which ends with it, and what is outside of what who asks is confined to.
 func mayUse(ctx context.Context, key, address string) (string, error) {
-	switch {
-	case strings.HasPrefix(address, "mem://"):
+	if strings.HasPrefix(address, "mem://") {
 		return "", invalid("%s %q is memory of the process, which ends with it: write an address that outlives it, such as file:///var/lib/etl/savepoints", key, address)
-	case address != "" && !strings.Contains(address, "://") && !filepath.IsAbs(address):
-		return "", invalid("%s %q is a relative path: write it from the root, such as /var/lib/etl/savepoints, or as an address of storage", key, address)
 	}
 	return Confine(ctx, address)
 }

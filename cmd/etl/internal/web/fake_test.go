@@ -30,6 +30,8 @@ var _ api.Service = (*fake)(nil)
 
 var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
+const failing = "the bucket does not answer"
+
 // faults are the errors of pipelines by their names.
 var faults = map[string]error{
 	"conflict":  fmt.Errorf("pipeline conflict is stopped: %w", api.ErrConflict),
@@ -37,7 +39,7 @@ var faults = map[string]error{
 	"invalid":   fmt.Errorf("no such operator: %w", api.ErrInvalid),
 	"fenced":    fmt.Errorf("generation 4: %w", connectors.ErrFenced),
 	"permanent": connectors.Permanent(errors.New("the bucket is gone: make it again")),
-	"failing":   errors.New("the bucket does not answer"),
+	"failing":   errors.New(failing),
 	"nodir":     pipeline.ErrNoSavepointDir,
 }
 

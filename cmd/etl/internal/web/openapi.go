@@ -47,7 +47,7 @@ func configuration(version string) huma.Config {
 				{Name: tagDaemon, Description: "The process as a whole."},
 			},
 		},
-		Formats:       map[string]huma.Format{"application/json": huma.DefaultJSONFormat, problemType: huma.DefaultJSONFormat},
+		Formats:       map[string]huma.Format{"application/json": jsonFormat, problemType: jsonFormat},
 		DefaultFormat: "application/json",
 	}
 }

@@ -128,7 +128,15 @@ type answers func(*Handler, http.ResponseWriter, *http.Request)
 func registerStream[I any](h *Handler, o operation, list reflect.Type, f func(context.Context, *I) (answers, error)) {
 	op := o.describes()
 	ok := &huma.Response{Description: http.StatusText(http.StatusOK), Content: map[string]*huma.MediaType{
-		"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString, Description: "Server-sent events; the data of each is one line of JSON."}},
+		"text/event-stream": {Schema: &huma.Schema{
+			Type: huma.TypeObject, Description: "Server-sent events, each with these fields.", Required: []string{"event", "data"},
+			Properties: map[string]*huma.Schema{
+				"event": {Type: huma.TypeString, Description: "What it tells of."},
+				"id":    {Type: huma.TypeString, Description: "Its number, for Last-Event-ID."},
+				"retry": {Type: huma.TypeInteger, Description: "Milliseconds after which to come back."},
+				"data":  {Type: huma.TypeString, Description: "One line of JSON.", Extensions: map[string]any{"contentMediaType": "application/json"}},
+			},
+		}},
 	}}
 	if list != nil {
 		ok.Content["application/json"] = &huma.MediaType{Schema: h.api.OpenAPI().Components.Schemas.Schema(list, true, "")}
