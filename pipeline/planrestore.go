@@ -117,11 +117,27 @@ func PlanRestore(ctx context.Context, opts Options) (*RestorePlan, error) {
 		return out, out.refuse(err)
 	}
 	d, err := r.decide(ctx, a, survey, req)
+	if err == nil && d.behind != "" {
+		// A pipeline that runs has published more since the survey. What is missing in the
+		// storage is not there in a later one either.
+		var later *checkpoint.Survey
+		if later, err = r.store.Survey(ctx); err == nil && newest(later) > newest(survey) {
+			d.behind = ""
+		}
+	}
 	if err != nil {
 		return out, out.refuse(err)
 	}
 	out.decided(d, req.Claim && d.restore.ChosenBy == checkpoint.ByUser)
 	return out, errors.Join(out.refuse(d.refusal(&r.opts)), out.positions(ctx, a, d.restore.Meta))
+}
+
+// newest is the number of the newest checkpoint, 0 where there is none.
+func newest(s *checkpoint.Survey) (n uint64) {
+	for i := range s.Checkpoints {
+		n = max(n, s.Checkpoints[i].Number)
+	}
+	return n
 }
 
 // refuse notes why the start would be refused. Other errors it returns.
