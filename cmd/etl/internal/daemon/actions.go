@@ -59,13 +59,11 @@ func (d *Daemon) Start(ctx context.Context, actor, name string, o api.StartOptio
 		}
 		opts := pipeline.Options{
 			From: o.From, Claim: o.Claim, AcceptDuplicates: o.AcceptDuplicates,
-			AllowNonRestoredState: o.AllowNonRestoredState, AllowDrained: o.AllowDrained,
+			AllowNonRestoredState: o.AllowNonRestoredState, AllowDrained: o.AllowDrained, SetOffsets: o.SetOffsets,
 		}
 		u.tell("started", levelInfo, "started"+startText(&o), actor)
-		if len(o.SetOffsets) > 0 {
-			return errors.New("setting offsets is not built yet")
-		}
-		return u.begin(ctx, opts)
+		moved, err = u.beginMoved(ctx, opts, actor)
+		return err
 	})
 	return moved, err
 }
@@ -332,8 +330,54 @@ func (d *Daemon) Cancel(ctx context.Context, actor, name string) (*pipeline.Take
 }
 
 // Skip implements api.Service.
-func (d *Daemon) Skip(context.Context, string, string, string, int32, int64) ([]api.Moved, error) {
-	return nil, errors.New("skipping a record is not built yet")
+func (d *Daemon) Skip(ctx context.Context, actor, name, topic string, partition int32, offset int64) (moved []api.Moved, err error) {
+	err = d.withTurn(ctx, name, func(u *unit) error {
+		if err := u.canSkip(); err != nil {
+			return err
+		}
+		at := pipeline.Coordinates{Split: fmt.Sprintf("%s/%d", topic, partition), Offset: offset}
+		u.tell("action", levelWarning, "asked to leave out the record "+at.String(), actor)
+		moved, err = u.beginMoved(ctx, pipeline.Options{Skip: []pipeline.Coordinates{at}}, actor)
+		return err
+	})
+	return moved, err
+}
+
+// canSkip refuses to leave a record out of a pipeline that does not stand still before one.
+func (u *unit) canSkip() error {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	switch state, _ := u.state(); {
+	case state != api.Failed && state != api.Paused:
+		return conflict("pipeline %s is %s: a record can be left out where it has failed or is paused", u.name, state)
+	case !u.file.valid():
+		return conflict("the file of pipeline %s has faults: %s", u.name, u.file.failure())
+	}
+	return nil
+}
+
+// beginMoved is begin, and tells which positions it has moved.
+func (u *unit) beginMoved(ctx context.Context, o pipeline.Options, actor string) ([]api.Moved, error) {
+	if len(o.SetOffsets)+len(o.Skip) == 0 {
+		return nil, u.begin(ctx, o)
+	}
+	u.mu.Lock()
+	def := u.file
+	u.mu.Unlock()
+	r := u.launch(def, o)
+	got, err := r.control.Moved(ctx)
+	if err != nil {
+		if r.hasEnded() && r.err != nil {
+			err = r.err
+		}
+		return nil, err
+	}
+	moved := make([]api.Moved, 0, len(got))
+	for _, m := range got {
+		moved = append(moved, api.Moved{Split: m.Split, Before: m.Before, After: m.After})
+		u.tell("action", levelWarning, fmt.Sprintf("the position of %s is moved from %d to %d", m.Split, m.Before, m.After), actor)
+	}
+	return moved, nil
 }
 
 // Checkpoint implements api.Service.
