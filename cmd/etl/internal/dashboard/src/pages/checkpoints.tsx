@@ -157,7 +157,10 @@ function LatestOne({ p, title, a, none = "None yet" }: { p: Pipeline; title: str
 
 function Charts({ all, pick }: { all: Attempt[]; pick: (number: number) => void }) {
   const done = all.filter((a) => a.status === "completed" || a.status === "failed").slice(0, 120).reverse();
-  const x = done.map((a) => a.id.number);
+  // Numbers may leave gaps, and begin anew with a job: each one has a place of its own.
+  const x = done.map((_, i) => i);
+  const names = done.map((a) => String(a.id.number));
+  const open = (i: number): void => done[i] && pick(done[i].id.number);
   const of = (want: boolean, value: (a: Attempt) => number): (number | null)[] => done.map((a) => ((a.status === "failed") === want ? value(a) : null));
   return (
     <div class="grid two">
@@ -165,26 +168,26 @@ function Charts({ all, pick }: { all: Attempt[]; pick: (number: number) => void 
         <Chart
           label={`Durations of the newest ${done.length} checkpoints`}
           height={180}
-          time={false}
+          names={names}
           data={[x, of(false, (a) => a.duration / 1e9), of(true, (a) => a.duration / 1e9)]}
           curves={[
             { label: "Completed", color: "flow", format: seconds, bars: true },
             { label: "Failed", color: "bad", format: seconds, bars: true },
           ]}
-          pick={(i) => x[i] !== undefined && pick(x[i])}
+          pick={open}
         />
       </Card>
       <Card title="Size" right={<span class="muted">in all, and what is new in it</span>} testid="chart-size">
         <Chart
           label={`Sizes of the newest ${done.length} checkpoints`}
           height={180}
-          time={false}
+          names={names}
           data={[x, of(false, (a) => a.size), of(false, (a) => a.new_size)]}
           curves={[
             { label: "In all", color: "idle", format: bytes, bars: true, binary: true },
             { label: "New", color: "flow", format: bytes, bars: true, binary: true },
           ]}
-          pick={(i) => x[i] !== undefined && pick(x[i])}
+          pick={open}
         />
       </Card>
     </div>
@@ -225,7 +228,7 @@ function History({ p, all, shown, triggering }: { p: Pipeline; all: Attempt[]; s
       {rows.length === 0 ? (
         <Empty title={all.length === 0 ? "No checkpoint yet" : "None fits"} />
       ) : (
-        <Scroll label="History of checkpoints" class="history dense">
+        <Scroll label="History of checkpoints" class="tall dense">
           <table>
             <caption class="visually-hidden">Checkpoints, newest first, across restarts</caption>
             <thead>

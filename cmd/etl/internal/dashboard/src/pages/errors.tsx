@@ -113,7 +113,7 @@ function Groups({ all }: { all: Failure[] }) {
 function FailureTable({ p, shown }: { p: Pipeline; shown: Failure[] }) {
   const skips = actionsOf(p).includes("skip");
   return (
-    <Scroll label="Records that failed">
+    <Scroll label="Records that failed" class="tall">
       <table>
         <caption class="visually-hidden">{plural(shown.length, "record")} that failed, newest first</caption>
         <thead>

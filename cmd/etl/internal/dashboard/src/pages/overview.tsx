@@ -372,7 +372,6 @@ function Rates({ name }: { name: string }) {
         <Chart
           label="Records read and written in a second, over time"
           height={190}
-          time
           data={data}
           curves={[
             { label: "Read", color: "flow", format: rate, fill: true },

@@ -31,8 +31,8 @@ interface ChartProps {
   height: number;
   curves: Curve[];
   data: uPlot.AlignedData;
-  /** time says that x are seconds since 1970; otherwise they are numbers of checkpoints. */
-  time: boolean;
+  /** names are of the places along x, which are then 0, 1, 2, …; without them x are seconds since 1970. */
+  names?: string[];
   pick?: (index: number) => void;
 }
 
@@ -42,10 +42,12 @@ export function Chart(p: ChartProps) {
   const chart = useRef<uPlot | null>(null);
   const pick = useRef(p.pick);
   pick.current = p.pick;
-  const shape = `${p.curves.map((c) => c.label).join()}/${p.time}/${p.height}/${shade.value}`;
+  const names = useRef(p.names);
+  names.current = p.names;
+  const shape = `${p.curves.map((c) => c.label).join()}/${p.height}/${shade.value}`;
   useEffect(() => {
     if (!box.current || width === 0) return;
-    const u = new uPlot(options(p, width), p.data, box.current);
+    const u = new uPlot(options(p, width, (i) => names.current?.[i] ?? ""), p.data, box.current);
     u.over.addEventListener("click", () => {
       if (u.cursor.idx !== null && u.cursor.idx !== undefined) pick.current?.(u.cursor.idx);
     });
@@ -65,7 +67,8 @@ const countSteps = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000
 const timeSteps = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600];
 const byteSteps = Array.from({ length: 50 }, (_, i) => 2 ** i);
 
-function options(p: ChartProps, width: number): uPlot.Options {
+function options(p: ChartProps, width: number, nameOf: (index: number) => string): uPlot.Options {
+  const time = p.names === undefined;
   const grid = { stroke: color("line"), width: 1 };
   const font = "11px system-ui, sans-serif";
   const axis = { stroke: color("muted"), font, grid, ticks: { show: false } };
@@ -76,13 +79,13 @@ function options(p: ChartProps, width: number): uPlot.Options {
     padding: [10, 8, 0, 0],
     cursor: { y: false, drag: { x: false, y: false }, points: { show: !p.curves.some((c) => c.bars) } },
     legend: { live: true },
-    scales: { x: { time: p.time }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
+    scales: { x: time ? { time } : { time, range: (_u, min, max) => [min - 0.6, max + 0.6] }, y: { range: (_u, _min, max) => [0, max > 0 ? max * 1.08 : 1] } },
     axes: [
-      { ...axis, grid: { show: false }, size: 26, incrs: p.time ? timeSteps : countSteps, space: p.time ? 70 : 40, ...(p.time ? { values: timeLabels } : { values: (_u, splits) => splits.map((s) => (Number.isInteger(s) ? String(s) : "")) }) },
+      { ...axis, grid: { show: false }, size: 26, incrs: time ? timeSteps : countSteps, space: time ? 70 : 44, values: time ? timeLabels : (_u, splits) => splits.map(nameOf) },
       { ...axis, size: 66, ...(first.binary ? { incrs: byteSteps } : {}), values: (_u, splits) => splits.map((s) => first.format(s)) },
     ],
     series: [
-      { label: p.time ? "Time" : "Checkpoint", value: (_u, v) => (v === null || v === undefined ? "–" : p.time ? new Date(v * 1000).toLocaleTimeString("en-GB") : String(v)) },
+      { label: time ? "Time" : "Checkpoint", value: (_u, v) => (v === null || v === undefined ? "–" : time ? new Date(v * 1000).toLocaleTimeString("en-GB") : nameOf(v)) },
       ...p.curves.map((c): uPlot.Series => {
         const stroke = color(c.color);
         return {
