@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks";
 import { api } from "../api/client";
-import type { Attempt, Checkpoints, Pipeline } from "../api/types";
+import type { Attempt, Checkpoints, Pipeline, Savepoint } from "../api/types";
 import { actionsOf } from "../lib/can";
 import { absolute, bytes, full, nanos, plural, seconds, words } from "../lib/format";
 import { pathOf } from "../lib/route";
@@ -11,7 +11,7 @@ import { Chart } from "../ui/charts";
 import { Icon } from "../ui/icon";
 import { AttemptBadge, Card, Copy, Empty, Loading, Scroll, Segments, Tile, Time } from "../ui/parts";
 import { go } from "../ui/router";
-import { useResource } from "../ui/use";
+import { useResource, type Resource } from "../ui/use";
 import { AttemptDetail } from "./attempt";
 
 /** CheckpointsTab is everything about a pipeline's checkpoints: counts, history, one in detail, savepoints, settings. */
@@ -20,6 +20,9 @@ export function CheckpointsTab({ p, chosen }: { p: Pipeline; chosen: string }) {
   const once = useResource(`checkpoints ${p.name}`, (abort) => api.checkpoints(p.name, abort));
   const c = checkpoints.value ?? once.value;
   const graph = useResource(`graph ${p.name} ${p.status?.generation ?? 0} ${p.state === "invalid"}`, async (abort) => (p.state === "invalid" ? undefined : api.graph(p.name, abort)));
+  const all = c ? merge(c.history ?? [], c.earlier ?? []) : [];
+  const taken = all.find((a) => a.kind === "savepoint" && a.status === "completed")?.id.number ?? 0;
+  const saved = useResource(`savepoints ${p.name} ${taken}`, (abort) => api.savepoints(p.name, abort));
   const can = actionsOf(p);
   if (!c) {
     return once.error ? (
@@ -32,13 +35,12 @@ export function CheckpointsTab({ p, chosen }: { p: Pipeline; chosen: string }) {
       <Loading what="Reading the checkpoints" />
     );
   }
-  const all = merge(c.history ?? [], c.earlier ?? []);
   const number = Number(chosen);
   const shown = chosen ? all.find((a) => a.id.number === number) : all[0];
   return (
     <div class="stack">
       <Counts p={p} c={c} all={all} />
-      <Latest p={p} c={c} all={all} />
+      <Latest p={p} c={c} all={all} saved={saved.value ?? []} />
       {all.length > 0 && <Charts all={all} pick={(n) => go(pathOf(p.name, "checkpoints", String(n)), true)} />}
       <div class="split">
         <History p={p} all={all} shown={shown} triggering={can.includes("checkpoint")} />
@@ -48,7 +50,7 @@ export function CheckpointsTab({ p, chosen }: { p: Pipeline; chosen: string }) {
         <Percentiles c={c} />
         <Settings c={c} />
       </div>
-      <Savepoints p={p} last={all.find((a) => a.kind === "savepoint" && a.status === "completed")?.id.number ?? 0} />
+      <Savepoints p={p} saved={saved} />
     </div>
   );
 }
@@ -85,13 +87,29 @@ function Counts({ c, p, all }: { c: Checkpoints; p: Pipeline; all: Attempt[] }) 
   );
 }
 
-function Latest({ p, c, all }: { p: Pipeline; c: Checkpoints; all: Attempt[] }) {
+function Latest({ p, c, all, saved }: { p: Pipeline; c: Checkpoints; all: Attempt[]; saved: Savepoint[] }) {
+  const savepoint = saved.reduce<Savepoint | undefined>((a, b) => (a && a.time > b.time ? a : b), undefined);
   const restored = p.status?.restored;
   return (
     <div class="latest">
       <LatestOne p={p} title="Latest completed" a={c.last ?? all.find((a) => a.status === "completed")} />
       <LatestOne p={p} title="Latest failed" a={all.find((a) => a.status === "failed")} none="None failed" />
-      <LatestOne p={p} title="Latest savepoint" a={all.find((a) => a.kind === "savepoint" && a.status === "completed")} none="None taken" />
+      <Card title="Latest savepoint" right={savepoint && <Copy text={savepoint.path} label="Copy path" />}>
+        {savepoint ? (
+          <dl class="kv">
+            <dt>Taken</dt>
+            <dd>
+              <Time at={savepoint.time} />
+            </dd>
+            <dt>Size</dt>
+            <dd>{bytes(savepoint.size)}</dd>
+            <dt>Path</dt>
+            <dd class="mono">{savepoint.path}</dd>
+          </dl>
+        ) : (
+          <p class="muted">None taken</p>
+        )}
+      </Card>
       <Card title="Restored from" right={restored && <Copy text={restored.path} label="Copy path" />}>
         {restored ? (
           <dl class="kv">
@@ -120,9 +138,12 @@ function LatestOne({ p, title, a, none = "None yet" }: { p: Pipeline; title: str
       title={title}
       right={
         a && (
-          <button type="button" class="btn small" onClick={() => go(pathOf(p.name, "checkpoints", String(a.id.number)), true)}>
-            {a.id.number}
-          </button>
+          <>
+            {p.checkpoint?.number === a.id.number && <Copy text={p.checkpoint.path} label="Copy path" />}
+            <button type="button" class="btn small" onClick={() => go(pathOf(p.name, "checkpoints", String(a.id.number)), true)} aria-label={`Checkpoint ${a.id.number} in detail`}>
+              {a.id.number}
+            </button>
+          </>
         )
       }
     >
@@ -145,6 +166,12 @@ function LatestOne({ p, title, a, none = "None yet" }: { p: Pipeline; title: str
               <dd>
                 {bytes(a.size)}, {bytes(a.new_size)} of it new
               </dd>
+              {p.checkpoint?.number === a.id.number && (
+                <>
+                  <dt>Path</dt>
+                  <dd class="mono">{p.checkpoint.path}</dd>
+                </>
+              )}
             </>
           )}
         </dl>
@@ -360,8 +387,7 @@ function Settings({ c }: { c: Checkpoints }) {
   );
 }
 
-function Savepoints({ p, last }: { p: Pipeline; last: number }) {
-  const saved = useResource(`savepoints ${p.name} ${last}`, (abort) => api.savepoints(p.name, abort));
+function Savepoints({ p, saved }: { p: Pipeline; saved: Resource<Savepoint[]> }) {
   const can = actionsOf(p);
   return (
     <Card

@@ -152,6 +152,13 @@ function Trouble({ p }: { p: Pipeline }) {
           tone={p.state === "restarting" ? "warn" : "bad"}
           title={p.state === "invalid" ? "The file has faults" : p.state === "restarting" ? "It failed, and starts again by itself" : "It failed, and needs a person"}
           testid="failure"
+          action={
+            p.state !== "invalid" && (
+              <Link class="btn small" href={pathOf(p.name, "errors")}>
+                Records that failed
+              </Link>
+            )
+          }
         >
           {failure.includes("\n") ? <pre class="text">{failure}</pre> : <p class="text">{failure}</p>}
           {p.help && <p class="help text">{p.help}</p>}
