@@ -331,9 +331,18 @@ func (c *Coordinator) drain() {
 	}
 }
 
-// goBeside runs f beside the loop, which waits for it before Run returns.
+// goBeside runs f beside the loop, which waits for it before Run returns. A panic of it ends Run.
 func (c *Coordinator) goBeside(f func(ctx context.Context)) {
-	c.beside.Go(func() { f(c.ctx) })
+	c.beside.Go(func() {
+		var broken error
+		defer func() {
+			if broken != nil {
+				c.post(func() { c.stop(broken) })
+			}
+		}()
+		defer connectors.Recovered(&broken)
+		f(c.ctx)
+	})
 }
 
 // stop makes Run return err, unless it is ending already.

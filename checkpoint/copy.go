@@ -33,6 +33,7 @@ func copyOperators(ctx context.Context, from, to connectors.CheckpointFiles, m *
 	g.SetLimit(copiesAtOnce)
 	for i, f := range files {
 		g.Go(func() (err error) {
+			defer connectors.Recovered(&err)
 			made[i], err = copyFile(gctx, from, to, f)
 			return err
 		})

@@ -3,6 +3,7 @@ package connectors
 import (
 	"errors"
 	"fmt"
+	"runtime/debug"
 )
 
 // permanentError marks an error that a retry cannot mend.
@@ -112,4 +113,12 @@ type ForeignWitnessError struct {
 
 func (e *ForeignWitnessError) Error() string {
 	return "another pipeline or checkpoint storage has committed here: " + e.Text
+}
+
+// Recovered makes an error of a panic, with the stack. It is deferred in goroutines that
+// connectors start, so that a fault of one pipeline ends no other.
+func Recovered(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
+	}
 }

@@ -38,6 +38,7 @@ type attempt struct {
 	clocks   *clockGroup
 	workdir  *workdir // of the disk backend; nil for memory
 	uploads  *uploads
+	share    *share // of the process's memory; nil where it has no budget
 	limits   limits
 	counts   *tally
 	failures failureCounts // since the attempt began
@@ -93,7 +94,7 @@ func (a *attempt) run(ctx context.Context) error {
 	done := errors.New("finished")
 	start := func(f func(context.Context) error) {
 		g.Go(func() (err error) {
-			defer recoverTo(&err)
+			defer connectors.Recovered(&err)
 			return f(gctx)
 		})
 	}
@@ -102,6 +103,7 @@ func (a *attempt) run(ctx context.Context) error {
 	}
 	start(a.coord.Run)
 	start(a.watchFailures)
+	start(a.watchState)
 	start(a.sampleTime)
 	start(a.discover)
 	start(a.awaitCancel)
@@ -191,7 +193,7 @@ var errWithdrawn = errors.New("the stop that it was for is withdrawn")
 
 // Commit implements checkpoint.Tasks.
 func (a *attempt) Commit(ctx context.Context, m *checkpoint.Metadata) (err error) {
-	defer recoverTo(&err)
+	defer connectors.Recovered(&err)
 	return a.commits.commit(ctx, m, false)
 }
 
@@ -236,7 +238,7 @@ func (a *attempt) Abandon(n checkpoint.ID) {
 }
 
 func tellCommitted(s connectors.Source, splits []connectors.Split) (err error) {
-	defer recoverTo(&err)
+	defer connectors.Recovered(&err)
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	return s.Committed(ctx, splits)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
+	"github.com/sluice-etl/sluice/connectors"
 )
 
 // Control steers a running pipeline and shows what it is at. It is made by its user,
@@ -157,7 +158,7 @@ func (c *Control) beside(ctx context.Context, what string, f func(context.Contex
 		defer cancel(nil)
 		var got answer
 		defer func() { answers <- got }()
-		defer recoverTo(&got.err)
+		defer connectors.Recovered(&got.err)
 		got.taken, got.err = f(working, run)
 		if cause := context.Cause(working); got.err != nil && cause != nil && !errors.Is(got.err, cause) {
 			got.err = fmt.Errorf("%w: %w", cause, got.err) // a store says no more than that it was called off

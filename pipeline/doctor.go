@@ -133,7 +133,7 @@ func (e *exam) run(ctx context.Context, d *doctor) {
 	go func() {
 		var err error
 		defer func() { done <- err }()
-		defer recoverTo(&err)
+		defer connectors.Recovered(&err)
 		e.check(bounded, &connectors.Diagnosis{Write: d.how.Write, Timeout: d.how.Timeout, Reach: reach(file), Report: report})
 	}()
 	var err error

@@ -132,11 +132,14 @@ func memoryLimit(root fs.FS) (bytes int64, from string) {
 		}
 		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 		if err == nil && n > 0 && (bytes == 0 || n < bytes) {
-			bytes, from = n, "by the limit of the control group"
+			bytes, from = n, groupLimit
 		}
 	}
 	return bytes, from
 }
+
+// groupLimit says where a limit of memory is from.
+const groupLimit = "by the limit of the control group"
 
 // groupFiles are the files that can limit this process's memory: of its group and those
 // above it in version 2, and of the first version's tree.

@@ -31,6 +31,13 @@ type preparedSink struct {
 // prepare makes durable what a task had before a barrier, its state and what its
 // writers took, and acknowledges it. All of it is written at the same time.
 func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, parts prepared) {
+	var broken error
+	defer func() {
+		if broken != nil {
+			a.fail(broken)
+		}
+	}()
+	defer connectors.Recovered(&broken)
 	began := time.Now()
 	files := a.job.Files(b.id.Number)
 	var (
@@ -48,7 +55,7 @@ func (a *attempt) prepare(ctx context.Context, b *barrier, ack checkpoint.Ack, p
 					a.fail(broken)
 				}
 			}()
-			defer recoverTo(&broken)
+			defer connectors.Recovered(&broken)
 			*err = f()
 		})
 	}

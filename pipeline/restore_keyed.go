@@ -83,7 +83,7 @@ func (a *attempt) loadState(ctx context.Context, from restoredState) error {
 			continue
 		}
 		g.Go(func() (err error) {
-			defer recoverTo(&err)
+			defer connectors.Recovered(&err)
 			return t.keyed.load(ctx, from)
 		})
 	}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime"
-	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -50,6 +49,8 @@ type Options struct {
 	Skip []Coordinates
 	// Memory bounds, in bytes, what fetch buffers, queues and sinks hold.
 	Memory int64
+	// Budget takes the place of Memory where pipelines share the memory of a process.
+	Budget *Budget
 	// Stop asks for a last checkpoint and the end of the run, when closed. The job has
 	// not ended: the next run goes on with it.
 	Stop <-chan struct{}
@@ -121,6 +122,8 @@ func Run(ctx context.Context, opts Options) (*Summary, error) {
 		}
 		return &Summary{Pipeline: opts.Plan.Spec.Name, Outcome: Failed}, err
 	}
+	r.share = opts.Budget.join()
+	defer r.share.leave()
 	began := time.Now()
 	outcome, err := r.loop(ctx)
 	s := r.summary(outcome)
@@ -143,6 +146,7 @@ type runner struct {
 	history    []checkpoint.AttemptStats // of the job, from the run of the tasks before
 	began      time.Time                 // the present try to start
 	moves      moves
+	share      *share
 	settling   bool // the job is cancelled, and only to be brought to order
 	restarts   restarts
 	restarted  int
@@ -278,18 +282,11 @@ func (o *Options) stopping() bool {
 // guarded turns a panic of the attempt's own goroutine into a failure. Tasks guard
 // themselves.
 func (r *runner) guarded(ctx context.Context) (outcome Outcome, err error) {
-	defer recoverTo(&err)
+	defer connectors.Recovered(&err)
 	if r.opts.stopping() {
 		return Stopped, nil
 	}
 	return r.attempt(ctx)
-}
-
-// recoverTo makes an error of a panic, which restart strategies handle.
-func recoverTo(err *error) {
-	if p := recover(); p != nil {
-		*err = fmt.Errorf("panic: %v\n%s", p, debug.Stack())
-	}
 }
 
 func (r *runner) summary(outcome Outcome) *Summary {
@@ -310,7 +307,11 @@ func (r *runner) newAttempt() *attempt {
 	if n == 0 {
 		n = runtime.GOMAXPROCS(0)
 	}
+	if r.share != nil {
+		r.opts.Memory = r.share.buffers()
+	}
 	return &attempt{
+		share:   r.share,
 		uploads: newUploads(),
 		plan:    r.opts.Plan, opts: &r.opts, log: r.log, parallelism: n, counts: &r.tally, clocks: newClockGroup(),
 		ended: make(chan struct{}), failed: make(chan error, 1),

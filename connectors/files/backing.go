@@ -127,7 +127,12 @@ func (j *joined) stage(ctx context.Context) (storage.Staged, error) {
 			return j.copyTo(ctx, w)
 		}
 		r, in := io.Pipe()
-		go func() { in.CloseWithError(j.copyTo(ctx, in)) }()
+		go func() {
+			var err error
+			defer func() { in.CloseWithError(err) }()
+			defer connectors.Recovered(&err)
+			err = j.copyTo(ctx, in)
+		}()
 		err := j.convert(ctx, w, r)
 		_ = r.CloseWithError(io.ErrClosedPipe) // ends the copying
 		return err

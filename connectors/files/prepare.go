@@ -139,7 +139,8 @@ func (w *writer) save(ctx context.Context, number, proven uint64, open []snapsho
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(maxSaving)
 	for i, s := range open {
-		g.Go(func() error {
+		g.Go(func() (err error) {
+			defer connectors.Recovered(&err)
 			segments, err := s.part.save(ctx, files, s, number, proven)
 			out[i] = s.part.saved(segments, s)
 			return err

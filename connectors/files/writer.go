@@ -357,7 +357,10 @@ func (w *writer) roll(ctx context.Context, p *part) error {
 // stage makes a file durable, and gives the place in staging back.
 func (w *writer) stage(p *part) {
 	defer func() { <-w.staging }()
-	p.stage(w.life, w.sink.failpoint)
+	func() {
+		defer connectors.Recovered(&p.err)
+		p.stage(w.life, w.sink.failpoint)
+	}()
 	if p.err != nil {
 		_ = w.fail(p.err)
 	} else {

@@ -93,7 +93,8 @@ func allThere(ctx context.Context, files []*fileSet) error {
 	g.SetLimit(looks)
 	for _, f := range files {
 		for _, path := range f.Paths {
-			g.Go(func() error {
+			g.Go(func() (err error) {
+				defer connectors.Recovered(&err)
 				ok, err := exists(ctx, path)
 				if err != nil {
 					return fmt.Errorf("look for file %s: %w", path, err)

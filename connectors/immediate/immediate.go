@@ -73,7 +73,8 @@ func (b Batch) Write(ctx context.Context, items []Item, concurrency int, send Se
 	)
 	group, ctx := errgroup.WithContext(ctx)
 	for _, lane := range b.lanes(items, concurrency) {
-		group.Go(func() error {
+		group.Go(func() (err error) {
+			defer connectors.Recovered(&err)
 			for _, chunk := range b.chunks(lane) {
 				err := send(ctx, chunk)
 				var rows *connectors.RowsError

@@ -303,7 +303,10 @@ func (t *txnSet) Revoke(ctx context.Context, keep []connectors.Committable) erro
 	var wg sync.WaitGroup
 	errs := make([]error, len(ids))
 	for i, id := range ids {
-		wg.Go(func() { errs[i] = t.revoke(ctx, id, kept[id]) })
+		wg.Go(func() {
+			defer connectors.Recovered(&errs[i])
+			errs[i] = t.revoke(ctx, id, kept[id])
+		})
 	}
 	wg.Wait()
 	if i := slices.IndexFunc(errs, connectors.IsPermanent); i >= 0 {

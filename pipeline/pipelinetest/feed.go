@@ -20,6 +20,9 @@ type Feed struct {
 	away       bool
 	changed    chan struct{} // closed and made anew at each change
 	failNext   error
+
+	// BeforeRead runs before each look for records; nil for nothing.
+	BeforeRead func()
 }
 
 // Record is one record that a test feeds in.
@@ -230,6 +233,9 @@ func (r *feedReader) Pause(paused []int) {
 
 func (r *feedReader) Poll(ctx context.Context) (*connectors.Batch, error) {
 	for {
+		if before := r.source.feed.BeforeRead; before != nil {
+			before()
+		}
 		b, changed, err := r.try()
 		if b != nil || err != nil {
 			return b, err
