@@ -128,15 +128,20 @@ func wantFiles(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// configure reads the settings: defaults, file, environment, flags.
-func (a *app) configure(c *cobra.Command) error {
+// settingFlags are the settings that flags of a command give, by key.
+func settingFlags(c *cobra.Command) map[string]string {
 	flags := map[string]string{}
 	for flag, key := range map[string]string{"log-level": "log.level", "log-format": "log.format", "memory": "memory", "state-dir": "state_dir"} {
 		if f := c.Flags().Lookup(flag); f != nil && f.Changed {
 			flags[key] = f.Value.String()
 		}
 	}
-	s, err := daemon.LoadSettings(a.configFile, settingsOnly(os.Environ()), flags)
+	return flags
+}
+
+// configure reads the settings: defaults, file, environment, flags.
+func (a *app) configure(c *cobra.Command) error {
+	s, err := daemon.LoadSettings(a.configFile, settingsOnly(os.Environ()), settingFlags(c))
 	if err != nil {
 		return usageError(err)
 	}

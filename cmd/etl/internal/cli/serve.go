@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"os/signal"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +23,7 @@ import (
 )
 
 func (a *app) serveCommand() *cobra.Command {
+	check := false
 	c := &cobra.Command{
 		Use:   "serve [DIR]",
 		Short: "Runs a folder of pipelines as a service",
@@ -34,19 +37,42 @@ What somebody has paused, stopped or cancelled stays so when the service is star
 
 Exit codes: 0 ended as asked, 1 failed, 2 wrong use or settings.`,
 		Example: `  etl serve pipelines
-  etl --config /etc/etl/etl.yaml serve`,
+  etl --config /etc/etl/etl.yaml serve
+  etl --config /etc/etl/etl.yaml serve --check`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if len(args) == 1 {
 				a.settings.Pipelines = args[0]
 			}
+			if check {
+				return a.showSettings(c, args)
+			}
 			return a.serve(c.Context())
 		},
 	}
 	fl := c.Flags()
+	fl.BoolVar(&check, "check", false, "show the settings in effect and where each is from, and run nothing")
 	fl.String("state-dir", "", "folder for what has to outlive the service (default: that of the settings)")
 	fl.String("memory", "", "what the pipelines may hold in buffers, such as 512MiB")
 	return c
+}
+
+// showSettings shows the settings in effect.
+func (a *app) showSettings(c *cobra.Command, args []string) error {
+	flags := settingFlags(c)
+	if len(args) == 1 {
+		flags["pipelines"] = args[0]
+	}
+	list, err := daemon.Effective(a.configFile, settingsOnly(os.Environ()), flags)
+	if err != nil {
+		return usageError(err)
+	}
+	return a.printAs(list, func(w *tabwriter.Writer) {
+		_, _ = fmt.Fprintln(w, "KEY\tVALUE\tFROM")
+		for _, s := range list {
+			_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", s.Key, s.Value, s.Origin)
+		}
+	})
 }
 
 func (a *app) serve(ctx context.Context) error {

@@ -76,13 +76,22 @@ const envPrefix = "ETL_"
 // environ is the process's environment; flags are keys given on the command
 // line. All faults are returned at once.
 func LoadSettings(path string, environ []string, flags map[string]string) (Settings, error) {
+	k, err := readSettings(path, environ, flags)
+	if err != nil {
+		return Settings{}, err
+	}
+	return settingsOf(k, origins{path: path, lines: linesOfFile(path), environ: environ, flags: flags})
+}
+
+// readSettings puts all that gives settings one over the other.
+func readSettings(path string, environ []string, flags map[string]string) (*koanf.Koanf, error) {
 	k := koanf.New(".")
 	if err := k.Load(confmap.Provider(defaults, "."), nil); err != nil {
-		return Settings{}, fmt.Errorf("load default settings: %w", err)
+		return nil, fmt.Errorf("load default settings: %w", err)
 	}
 	if path != "" {
 		if err := k.Load(file.Provider(path), yaml.Parser()); err != nil {
-			return Settings{}, fmt.Errorf("read settings file %s: %w", path, err)
+			return nil, fmt.Errorf("read settings file %s: %w", path, err)
 		}
 	}
 	fromEnv := env.Provider(".", env.Opt{
@@ -93,25 +102,25 @@ func LoadSettings(path string, environ []string, flags map[string]string) (Setti
 		EnvironFunc: func() []string { return environ },
 	})
 	if err := k.Load(fromEnv, nil); err != nil {
-		return Settings{}, fmt.Errorf("read settings from the environment: %w", err)
+		return nil, fmt.Errorf("read settings from the environment: %w", err)
 	}
 	set := make(map[string]any, len(flags))
 	for key, v := range flags {
 		set[key] = v
 	}
 	if err := k.Load(confmap.Provider(set, "."), nil); err != nil {
-		return Settings{}, fmt.Errorf("read settings from flags: %w", err)
+		return nil, fmt.Errorf("read settings from flags: %w", err)
 	}
-	return settingsOf(k, environ)
+	return k, nil
 }
 
-func settingsOf(k *koanf.Koanf, environ []string) (Settings, error) {
+func settingsOf(k *koanf.Koanf, from origins) (Settings, error) {
 	var s Settings
 	var faults []error
 	known := slices.Sorted(maps.Keys(defaults))
 	for _, key := range slices.Sorted(maps.Keys(k.All())) {
 		if _, ok := defaults[key]; !ok && !strings.HasPrefix(key, storagePrefix) {
-			faults = append(faults, fmt.Errorf("%sthere is no setting %q; there are %s", variableOf(key, environ), key, strings.Join(known, ", ")))
+			faults = append(faults, fmt.Errorf("%sthere is no setting %q; there are %s", from.place(key), key, strings.Join(known, ", ")))
 		}
 	}
 	if err := s.LogLevel.UnmarshalText([]byte(k.String("log.level"))); err != nil {
@@ -181,17 +190,6 @@ func within(key string, err error) (faults []error) {
 		}
 	}
 	return faults
-}
-
-// variableOf names the variable that an unknown key comes from, if one does.
-func variableOf(key string, environ []string) string {
-	name := envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "__"))
-	for _, e := range environ {
-		if strings.HasPrefix(e, name+"=") {
-			return "variable " + name + " (the prefix belongs to the program: give variables of pipeline files another one): "
-		}
-	}
-	return ""
 }
 
 // Logger makes the program's log.

@@ -66,3 +66,36 @@ func TestEachFaultOfAStoreNamesItsKey(t *testing.T) {
 		}
 	}
 }
+
+func TestEachSettingTellsWhereItIsFrom(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "etl.yaml")
+	text := "memory: 1GiB\nlog:\n  level: warn\nhttp:\n  tokens:\n    - {name: ci, role: operate, token: \"0123456789abcdefghij-secret\"}\n"
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Effective(path, []string{"ETL_SHUTDOWN_TIMEOUT=5s"}, map[string]string{"pipelines": "/p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := map[string]string{}
+	for _, s := range got {
+		from[s.Key] = s.Origin
+		if strings.Contains(s.Value, "-secret") {
+			t.Errorf("%s shows a secret: %s", s.Key, s.Value)
+		}
+	}
+	for key, want := range map[string]string{
+		"memory": path + ":1", "log.level": path + ":3", "http.tokens": path + ":5", "shutdown_timeout": "variable ETL_SHUTDOWN_TIMEOUT",
+		"pipelines": "flag", "log.format": "default",
+	} {
+		if from[key] != want {
+			t.Errorf("%s is from %q, want %q", key, from[key], want)
+		}
+	}
+	if err := os.WriteFile(path, []byte("memory: 1GiB\nmemroy: 2GiB\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Effective(path, nil, nil); err == nil || !strings.Contains(err.Error(), path+`:2: there is no setting "memroy"`) {
+		t.Errorf("an unknown key: %v", err)
+	}
+}
