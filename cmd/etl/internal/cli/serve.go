@@ -163,7 +163,7 @@ func (a *app) serveHTTP(ctx context.Context, d *daemon.Daemon) (*web.Server, err
 		return nil, err
 	}
 	server, err := web.Serve(ctx, web.Options{
-		Settings: a.settings.HTTP, Service: d, API: web.NewHandler(d, web.HandlerOptions{Version: a.version}), Metrics: metrics, Dashboard: dashboard.Handler(), Socket: socket, Event: d.Tell, Log: a.log,
+		Settings: a.settings.HTTP, Service: d, API: web.NewHandler(d, web.HandlerOptions{Version: a.version}), Metrics: metrics, Dashboard: dashboard.Handler(), Socket: socket, Roots: d.Roots, Event: d.Tell, Log: a.log,
 	})
 	if err != nil {
 		return nil, err

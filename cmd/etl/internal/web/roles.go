@@ -35,8 +35,8 @@ var roles = map[string]Role{
 	"GET " + apiPath + "/events":               Read,
 	"GET " + apiPath + "/logs":                 Read,
 	"POST " + apiPath + "/reload":              Operate,
-	"POST " + apiPath + "/validate":            Read,
-	"POST " + apiPath + "/plan":                Read,
+	"POST " + apiPath + "/validate":            Admin, // a definition can name variables and files of the process
+	"POST " + apiPath + "/plan":                Admin, // as validate
 	"GET " + allPath:                           Read,
 	"GET " + onePath:                           Read,
 	"PUT " + onePath:                           Admin,

@@ -131,7 +131,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		h.refuse(out, r, caller, err)
 		return
 	}
-	h.answer(out, r, caller, changes(r) && need != Read)
+	h.answer(out, r, caller, changes(r) && !asks(r))
 }
 
 // answer lets a handler answer a request of somebody who may make it. One that changes
@@ -194,6 +194,11 @@ func probe(r *http.Request) bool {
 // changes reports whether a request may change something.
 func changes(r *http.Request) bool {
 	return r.Method != http.MethodGet && r.Method != http.MethodHead && r.Method != http.MethodOptions
+}
+
+// asks reports whether a request with a body changes nothing all the same.
+func asks(r *http.Request) bool {
+	return r.URL.Path == apiPath+"/validate" || r.URL.Path == apiPath+"/plan"
 }
 
 // refuse answers with a problem, and writes it down.
