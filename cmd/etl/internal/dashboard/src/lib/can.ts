@@ -5,9 +5,9 @@ export type Action = "start" | "resume" | "pause" | "restart" | "stop" | "cancel
 
 const allowed: Record<State, readonly Action[]> = {
   invalid: ["delete"],
-  starting: ["pause", "stop", "cancel"],
-  running: ["checkpoint", "savepoint", "pause", "restart", "stop", "cancel"],
-  restarting: ["pause", "restart", "stop", "cancel", "skip"],
+  starting: ["pause", "stop", "cancel", "delete"],
+  running: ["checkpoint", "savepoint", "pause", "restart", "stop", "cancel", "delete"],
+  restarting: ["pause", "restart", "stop", "cancel", "skip", "delete"],
   stopping: ["cancel"],
   paused: ["resume", "cancel", "delete"],
   stopped: ["start", "delete"],

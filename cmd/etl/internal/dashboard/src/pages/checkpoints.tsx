@@ -19,10 +19,10 @@ export function CheckpointsTab({ p, chosen }: { p: Pipeline; chosen: string }) {
   // The stream tells what changes; where nothing runs it may tell nothing.
   const once = useResource(`checkpoints ${p.name}`, (abort) => api.checkpoints(p.name, abort));
   const c = checkpoints.value ?? once.value;
-  const graph = useResource(`graph ${p.name} ${p.status?.generation ?? 0} ${p.state === "invalid"}`, async (abort) => (p.state === "invalid" ? undefined : api.graph(p.name, abort)));
+  const graph = useResource(`graph ${p.name}`, async (abort) => (p.state === "invalid" ? undefined : api.graph(p.name, abort)), `${p.status?.generation ?? 0} ${p.state === "invalid"}`);
   const all = c ? merge(c.history ?? [], c.earlier ?? []) : [];
   const taken = all.find((a) => a.kind === "savepoint" && a.status === "completed")?.id.number ?? 0;
-  const saved = useResource(`savepoints ${p.name} ${taken}`, (abort) => api.savepoints(p.name, abort));
+  const saved = useResource(`savepoints ${p.name}`, (abort) => api.savepoints(p.name, abort), String(taken));
   const can = actionsOf(p);
   if (!c) {
     return once.error ? (

@@ -10,7 +10,7 @@ type View = "written" | "effective" | "change" | "edit";
 
 /** DefinitionTab is the pipeline's file, as written and as it counts, and a place to change it. */
 export function DefinitionTab({ p }: { p: Pipeline }) {
-  const definition = useResource(`definition ${p.name} ${p.state} ${p.pending ?? ""} ${p.status?.generation ?? 0}`, (abort) => api.definition(p.name, abort));
+  const definition = useResource(`definition ${p.name}`, (abort) => api.definition(p.name, abort), `${p.state} ${p.pending ?? ""} ${p.status?.generation ?? 0}`);
   const [view, setView] = useState<View | undefined>(undefined);
   const [draft, setDraft] = useState<string | undefined>(undefined);
   const d = definition.value;

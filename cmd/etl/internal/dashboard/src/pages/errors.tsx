@@ -16,7 +16,7 @@ const outcomes: Record<Failure["outcome"], [string, string]> = {
 
 /** ErrorsTab is the records that failed, and why. */
 export function ErrorsTab({ p }: { p: Pipeline }) {
-  const failed = useResource(`failures ${p.name} ${p.counts.dead}/${p.counts.skipped}/${p.state}`, (abort) => api.failures(p.name, abort));
+  const failed = useResource(`failures ${p.name}`, (abort) => api.failures(p.name, abort), `${p.counts.dead} ${p.counts.skipped} ${p.state}`);
   const [text, setText] = useState("");
   const all = failed.value ?? [];
   const shown = all.filter((f) => text === "" || JSON.stringify(f).toLowerCase().includes(text.toLowerCase()));

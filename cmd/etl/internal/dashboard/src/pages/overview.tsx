@@ -14,7 +14,7 @@ import { useResource, useWidth } from "../ui/use";
 /** OverviewTab is the graph of the pipeline with what flows through it. */
 export function OverviewTab({ p }: { p: Pipeline }) {
   const invalid = p.state === "invalid";
-  const graph = useResource(`graph ${p.name} ${p.status?.job ?? ""} ${p.status?.generation ?? 0} ${invalid}`, async (abort) => (invalid ? undefined : api.graph(p.name, abort)));
+  const graph = useResource(`graph ${p.name}`, async (abort) => (invalid ? undefined : api.graph(p.name, abort)), `${p.status?.generation ?? 0} ${invalid}`);
   const [chosen, choose] = useState("");
   const operator = graph.value?.operators?.find((o) => o.name === chosen);
   const [box, width] = useWidth<HTMLDivElement>();

@@ -8,8 +8,11 @@ export interface Resource<T> {
   reload: () => void;
 }
 
-/** useResource asks when a page opens, when the key changes, and when told to; what is there stays until the new answer. */
-export function useResource<T>(key: string, ask: (abort: AbortSignal) => Promise<T>): Resource<T> {
+/**
+ * useResource asks when a page opens, when the key changes, and when told to. It asks again when the mark changes, and
+ * shows what is there until the new answer.
+ */
+export function useResource<T>(key: string, ask: (abort: AbortSignal) => Promise<T>, mark = ""): Resource<T> {
   const [state, setState] = useState<{ key: string; value?: T; error?: ApiError }>({ key });
   const [round, setRound] = useState(0);
   useEffect(() => {
@@ -23,7 +26,7 @@ export function useResource<T>(key: string, ask: (abort: AbortSignal) => Promise
       },
     );
     return () => abort.abort();
-  }, [key, round]);
+  }, [key, mark, round]);
   const fits = state.key === key;
   return { value: fits ? state.value : undefined, error: fits ? state.error : undefined, reload: () => setRound((n) => n + 1) };
 }
