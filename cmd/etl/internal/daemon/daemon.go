@@ -32,6 +32,7 @@ type Options struct {
 type Daemon struct {
 	opts    Options
 	folder  string // of pipelines
+	budget  *pipeline.Budget
 	store   *store
 	log     *slog.Logger
 	lines   *ring[api.Line]
@@ -71,7 +72,7 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		opts: o, folder: folder, store: s, began: time.Now(), ready: make(chan struct{}), ending: make(chan struct{}), units: map[string]*unit{},
+		opts: o, folder: folder, budget: pipeline.NewBudget(o.Settings.Memory), store: s, began: time.Now(), ready: make(chan struct{}), ending: make(chan struct{}), units: map[string]*unit{},
 		lines: newRing[api.Line](keptLines), events: newRing[api.Event](keptEvents),
 	}
 	d.log = slog.New(&memoryHandler{lines: d.lines, next: o.Log.Handler()})

@@ -50,7 +50,7 @@ func (u *unit) launch(def *definition, o pipeline.Options) *run {
 	var ctx context.Context
 	ctx, r.kill = context.WithCancelCause(context.Background())
 	o.Plan, o.Log, o.Control, o.Stop = def.plan, u.d.log, r.control, r.stop
-	o.Memory, o.Grace, o.Failpoint = u.d.opts.Settings.Memory, u.d.opts.Settings.ShutdownTimeout, u.d.opts.Failpoint
+	o.Budget, o.Grace, o.Failpoint = u.d.budget, u.d.opts.Settings.ShutdownTimeout, u.d.opts.Failpoint
 	flowing := sync.OnceFunc(func() { close(r.flows) })
 	o.Running = func() {
 		flowing()

@@ -26,7 +26,8 @@ import (
 type Settings struct {
 	LogLevel  slog.Level
 	LogFormat string // "text" or "json"
-	// Memory bounds what fetch buffers, queues and sinks of one pipeline hold, in bytes.
+	// Memory bounds what fetch buffers, queues and sinks of a pipeline hold that is run by
+	// itself, in bytes; for the service it is the budget of all, with state in memory.
 	Memory int64
 	// ShutdownTimeout is how long the last checkpoint of a stop may take.
 	ShutdownTimeout time.Duration
