@@ -31,7 +31,6 @@ const (
 // finder collects the problems of one look at a running pipeline.
 type finder struct {
 	now     time.Time
-	name    string
 	spec    *spec.Pipeline
 	control *pipeline.Control
 	status  pipeline.Status

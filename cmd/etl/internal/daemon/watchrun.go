@@ -52,7 +52,7 @@ func (u *unit) look(now time.Time) {
 // lookWhole finds all problems of a run.
 func (u *unit) lookWhole(r *run, s *pipeline.Status, now time.Time) {
 	f := finder{
-		now: now, name: u.name, spec: r.def.plan.Spec, control: r.control, status: *s, desc: r.def.description(),
+		now: now, spec: r.def.plan.Spec, control: r.control, status: *s, desc: r.def.description(),
 		flow: r.control.Flow(), stats: r.control.Checkpoints(),
 	}
 	u.remember(r, &f.stats)
