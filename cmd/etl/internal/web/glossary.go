@@ -56,6 +56,7 @@ var glossary = map[string]string{
 	"offset":          "Offset of the record, -1 where that is not known.",
 	"ok":              "Whether it worked.",
 	"operator":        "Name of the source, step or sink.",
+	"op":              "Kind of change, of an updating stream.",
 	"operators":       "Its sources, steps and sinks.",
 	"out":             "Records that went out.",
 	"outputs":         "What it gives out.",
