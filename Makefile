@@ -43,7 +43,7 @@ test-dashboard: $(DASHBOARD)/node_modules/.package-lock.json ## types and tests 
 	cd $(DASHBOARD) && npm test
 
 integration: ## starts real services, runs the tests that need them, stops them
-	deploy/services/with.sh kafka postgres mysql redis s3 hdfs opensearch clickhouse mongodb schema-registry python iceberg-reader iceberg-rest -- $(GOTEST) -tags integration -timeout 40m $(NEED_SERVICES)
+	deploy/services/with.sh kafka postgres mysql redis s3 hdfs opensearch clickhouse mongodb schema-registry python iceberg-reader iceberg-rest chromium -- $(GOTEST) -tags integration -timeout 40m $(NEED_SERVICES)
 
 deploy: ## tests what is in deploy/ with the tools that read it; deploy/check/tools.sh installs those that are missing
 	deploy/check/tools.sh >/dev/null
