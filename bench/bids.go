@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"strconv"
+	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
 	"github.com/twmb/franz-go/pkg/kerr"
@@ -87,7 +88,19 @@ func (b *broker) createTopic(ctx context.Context, topic string) error {
 	if err != nil {
 		return fmt.Errorf("create topic %s: %w", topic, err)
 	}
-	return nil
+	// The controller answers before the brokers know.
+	for {
+		all, err := b.admin.ListTopics(ctx, topic)
+		if err != nil {
+			return fmt.Errorf("look for topic %s: %w", topic, err)
+		}
+		if t := all[topic]; t.Err == nil && len(t.Partitions) == partitions {
+			return nil
+		}
+		if err := pause(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+	}
 }
 
 func (b *broker) deleteTopic(ctx context.Context, topic string) error {

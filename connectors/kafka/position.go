@@ -114,7 +114,12 @@ func unknownTopic(topic string, conn *connection, all kadm.TopicDetails) error {
 	others := slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(name string) bool {
 		return errors.Is(all[name].Err, kerr.UnknownTopicOrPartition) // asked for and not there either
 	})
-	if near := connectors.Nearest(topic, others); near != "" {
+	near := connectors.Nearest(topic, others)
+	switch near {
+	case "":
+	case topic:
+		hint = "it has been created meanwhile: start again"
+	default:
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	return connectors.Permanent(connectors.Advise("", fmt.Errorf("topic %s %w at kafka %v, or the user may not DESCRIBE it", topic, errNoTopic, conn.brokers), hint))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/web"
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/pipeline"
 	"github.com/sluice-etl/sluice/storage"
 )
 
@@ -47,7 +48,7 @@ type Settings struct {
 var defaults = map[string]any{
 	"log.level":        "info",
 	"log.format":       "text",
-	"memory":           "512MiB",
+	"memory":           "", // see pipeline.DefaultMemory
 	"shutdown_timeout": "30s",
 	"runtime_dir":      "",
 	"pipelines":        "",
@@ -69,6 +70,9 @@ var defaults = map[string]any{
 	"http.metrics_public":  "false",
 	"http.max_connections": "512",
 }
+
+// leastMemory is what a pipeline needs.
+const leastMemory = 64 << 20
 
 // envPrefix begins the names of variables; the rest is the key, with __ for a dot.
 const envPrefix = "ETL_"
@@ -130,8 +134,11 @@ func settingsOf(k *koanf.Koanf, from origins) (Settings, error) {
 	if s.LogFormat = k.String("log.format"); s.LogFormat != "text" && s.LogFormat != "json" {
 		faults = append(faults, fmt.Errorf("log.format is %q: write text or json", s.LogFormat))
 	}
-	memory, err := connectors.ParseByteSize(k.String("memory"))
-	if err == nil && memory < 64<<20 {
+	memory, err := connectors.ByteSize(max(pipeline.DefaultMemory(), leastMemory)), error(nil)
+	if text := k.String("memory"); text != "" {
+		memory, err = connectors.ParseByteSize(text)
+	}
+	if err == nil && memory < leastMemory {
 		err = errors.New("a pipeline needs at least 64MiB")
 	}
 	if err != nil {
