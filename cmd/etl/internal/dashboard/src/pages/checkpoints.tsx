@@ -443,7 +443,7 @@ function Savepoints({ p, saved }: { p: Pipeline; saved: Resource<Savepoint[]> })
                   </td>
                   <td class="num">{s.number}</td>
                   <td class="num">{bytes(s.size)}</td>
-                  <td>{[s.periodic ? "periodic" : "by hand", s.drained && "drained"].filter(Boolean).join(", ")}</td>
+                  <td class="nowrap">{[s.periodic ? "periodic" : "by hand", s.drained && "drained"].filter(Boolean).join(", ")}</td>
                   <td class="nowrap num">
                     <Copy text={s.path} label="Copy path" />{" "}
                     {can.includes("start") && (
