@@ -34,7 +34,7 @@ type remote struct {
 const (
 	serverVariable    = "ETL_SERVER"
 	tokenVariable     = "ETL_TOKEN"
-	tokenFileVariable = "ETL_TOKEN_FILE"
+	tokenFileVariable = "ETL_TOKEN_FILE" //nolint:gosec // the name of a variable, not a token
 	caFileVariable    = "ETL_CA_FILE"
 	certFileVariable  = "ETL_CERT_FILE"
 	keyFileVariable   = "ETL_KEY_FILE"

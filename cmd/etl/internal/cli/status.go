@@ -2,7 +2,9 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -127,7 +129,7 @@ func checked(all []api.Pipeline) error {
 	if code == exitFine {
 		return nil
 	}
-	return &codeError{code: code, err: fmt.Errorf("not all is well"), shown: true}
+	return &codeError{code: code, err: errors.New("not all is well"), shown: true}
 }
 
 // lines are all that is told of the pipeline.
@@ -253,7 +255,7 @@ func factLines(p *api.Pipeline, now time.Time) []string {
 		fact("guarantee", p.Guarantee)
 	}
 	if p.Restarts > 0 {
-		fact("restarts", fmt.Sprint(p.Restarts))
+		fact("restarts", strconv.Itoa(p.Restarts))
 	}
 	if s := p.Status; s != nil {
 		if s.Job != "" {
@@ -307,7 +309,7 @@ func checkpointLines(c *api.Checkpoints, now time.Time, paint painter) []string 
 		if h.Status == checkpoint.InProgress {
 			reason = fmt.Sprintf("%d of %d tasks have acknowledged%s", h.Acked, len(h.Tasks), slowest(h))
 		}
-		t.add(plain(fmt.Sprint(h.ID.Number)), status, plain(string(h.Kind)), plain(agoText(h.Triggered, now)), plain(short(h.Duration)),
+		t.add(plain(strconv.FormatUint(h.ID.Number, 10)), status, plain(string(h.Kind)), plain(agoText(h.Triggered, now)), plain(short(h.Duration)),
 			plain(sizeText(h.Size)), plain(sizeText(h.NewSize)), plain(reason))
 	}
 	if len(t.rows) == 0 {

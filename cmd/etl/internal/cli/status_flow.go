@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +31,7 @@ func splitLines(splits []pipeline.SplitFlow, now time.Time, all bool, paint pain
 	t := &grid{heading: []string{"SOURCE", "PARTITION", "POSITION ", "WAIT ", "BEHIND ", "WATERMARK ", "IS"}}
 	for i := range sorted {
 		s := &sorted[i]
-		t.add(plain(s.Source), plain(s.Split), plain(fmt.Sprint(s.Position)), plain(countText(s.Behind)), plain(secondsText(s.BehindSeconds)),
+		t.add(plain(s.Source), plain(s.Split), plain(strconv.FormatInt(s.Position, 10)), plain(countText(s.Behind)), plain(secondsText(s.BehindSeconds)),
 			plain(watermarkText(s.Watermark, now)), splitIs(s))
 	}
 	out := t.lines("  ", paint)
@@ -147,7 +148,7 @@ func loadTable(all []chainLoad, slow string) *grid {
 		if l.queue > 0 {
 			queued = shareText(float64(l.queued) / float64(l.queue))
 		}
-		t.add(name, plain(fmt.Sprint(l.subtasks)), plain(shareText(l.busy)), plain(shareText(l.blocked)), plain(shareText(l.idle)), plain(queued))
+		t.add(name, plain(strconv.Itoa(l.subtasks)), plain(shareText(l.busy)), plain(shareText(l.blocked)), plain(shareText(l.idle)), plain(queued))
 	}
 	return t
 }
@@ -167,7 +168,7 @@ func sinkLines(sinks []pipeline.SinkFlow, now time.Time, paint painter) []string
 			last = agoText(*s.LastCommit, now)
 		}
 		text, _, _ := strings.Cut(s.LastError, "\n")
-		t.add(plain(s.Sink), plain(string(s.Guarantee)), plain(fmt.Sprint(s.Pending)), plain(oldest), plain(countText(s.Commits)), plain(countText(s.Retries)), plain(last), cell{text, red})
+		t.add(plain(s.Sink), plain(string(s.Guarantee)), plain(strconv.Itoa(s.Pending)), plain(oldest), plain(countText(s.Commits)), plain(countText(s.Retries)), plain(last), cell{text, red})
 	}
 	return t.lines("  ", paint)
 }

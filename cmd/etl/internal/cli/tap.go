@@ -58,7 +58,7 @@ func (a *app) tap(ctx context.Context, p *target, step string, o pipeline.TapOpt
 }
 
 // show prints what comes until it ends, or ctx does.
-func show[T any](ctx context.Context, coming iter.Seq2[T, error], print func(*T) error) error {
+func show[T any](ctx context.Context, coming iter.Seq2[T, error], shown func(*T) error) error {
 	for one, err := range coming {
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -66,7 +66,7 @@ func show[T any](ctx context.Context, coming iter.Seq2[T, error], print func(*T)
 		case err != nil:
 			return answerError(err)
 		}
-		if err := print(&one); err != nil {
+		if err := shown(&one); err != nil {
 			return failed(err)
 		}
 	}
