@@ -74,7 +74,7 @@ func (u *unit) begin(ctx context.Context, o pipeline.Options) error {
 	def := u.file
 	u.pending = ""
 	u.mu.Unlock()
-	r := u.launch(def, o)
+	r := u.launchForGood(def, o)
 	return r.awaitFlow(ctx, startPatience)
 }
 
@@ -364,7 +364,7 @@ func (u *unit) beginMoved(ctx context.Context, o pipeline.Options, actor string)
 	u.mu.Lock()
 	def := u.file
 	u.mu.Unlock()
-	r := u.launch(def, o)
+	r := u.launchForGood(def, o)
 	got, err := r.control.Moved(ctx)
 	if err != nil {
 		if r.hasEnded() && r.err != nil {

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,6 +110,9 @@ func TestEachPipelineOfAFolderIsRun(t *testing.T) {
 	s.write(".hidden.yaml", endless("d", ""))
 	s.write("broken.yaml", "pipeline: broken\nsource: {genrate: {}}\nsink: {blackhole: {}}\n")
 	s.write("twin.yaml", endless("a", ""))
+	if err := syscall.Mkfifo(filepath.Join(s.settings.Pipelines, "pipe.yaml"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	s.start()
 	for _, name := range []string{"a", "b"} {
 		s.await(name, "running and reading", func(p *api.Pipeline) bool { return p.State == api.Running && p.Counts.Read > 0 })
@@ -117,11 +121,14 @@ func TestEachPipelineOfAFolderIsRun(t *testing.T) {
 	if !strings.Contains(broken.Failure, "broken.yaml:2:10") {
 		t.Errorf("the fault has no place: %q", broken.Failure)
 	}
+	if pipe := s.awaitState("pipe", api.Invalid); !strings.Contains(pipe.Failure, "no regular file") {
+		t.Errorf("a named pipe says %q", pipe.Failure)
+	}
 	twin := s.awaitState("twin", api.Invalid)
 	if !strings.Contains(twin.Failure, "a.yaml already") {
 		t.Errorf("the second file of a name says %q", twin.Failure)
 	}
-	if all := s.Pipelines(t.Context()); len(all) != 4 {
+	if all := s.Pipelines(t.Context()); len(all) != 5 {
 		t.Errorf("there are %d pipelines: %+v", len(all), all)
 	}
 	if ok, health := s.Ready(t.Context()); ok || !health["a"].OK || health["broken"].OK {
@@ -151,6 +158,45 @@ func TestAPausedPipelineGoesOnWithItsJob(t *testing.T) {
 	p := s.awaitState("a", api.Running)
 	if p.Status.Job != job || p.Status.Restored == nil || p.Status.Restored.Path != taken.Path {
 		t.Errorf("it runs as %+v, job was %s at %s", p.Status, job, taken.Path)
+	}
+}
+
+// What a daemon has kept at some time is what it finds again when it is killed then.
+func TestAPipelineThatWasStartedAgainIsStartedAfterACrash(t *testing.T) {
+	for what, again := range map[string]func(*service) error{
+		"paused and resumed": func(s *service) error {
+			_, err := s.Pause(t.Context(), "me", "a")
+			return errors.Join(err, s.Resume(t.Context(), "me", "a"))
+		},
+		"stopped and started": func(s *service) error {
+			_, err := s.Stop(t.Context(), "me", "a", pipeline.StopOptions{})
+			_, again := s.Start(t.Context(), "me", "a", api.StartOptions{})
+			return errors.Join(err, again)
+		},
+		"cancelled and started from nothing": func(s *service) error {
+			_, err := s.Cancel(t.Context(), "me", "a")
+			_, again := s.Start(t.Context(), "me", "a", api.StartOptions{From: "none"})
+			return errors.Join(err, again)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			s := newService(t)
+			s.write("a.yaml", endless("a", ""))
+			s.start()
+			s.awaitState("a", api.Running)
+			if err := again(s); err != nil {
+				t.Fatal(err)
+			}
+			s.awaitState("a", api.Running)
+			left := t.TempDir()
+			if err := os.CopyFS(left, os.DirFS(s.settings.StateDir)); err != nil {
+				t.Fatal(err)
+			}
+			s.end()
+			s.settings.StateDir = left
+			s.start()
+			s.awaitState("a", api.Running)
+		})
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
 	"github.com/sluice-etl/sluice/connectors/format/registry"
@@ -125,7 +126,7 @@ func contentOf(data []byte, err error) [sha256.Size]byte {
 
 // readFile reads a regular file, but not more of it than shows that it is too large.
 func readFile(path string) ([]byte, error) {
-	file, err := os.Open(path)
+	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a named pipe would have it wait for who writes
 	if err != nil {
 		return nil, err
 	}

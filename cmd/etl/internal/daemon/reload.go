@@ -259,7 +259,7 @@ func (u *unit) add(actor string) string {
 		return added
 	}
 	u.tell("started", levelInfo, "found in "+u.def.file+", started", actor)
-	u.launch(u.def, pipeline.Options{})
+	u.launchForGood(u.def, pipeline.Options{})
 	return added
 }
 

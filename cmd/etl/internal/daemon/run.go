@@ -52,8 +52,12 @@ func (u *unit) launch(def *definition, o pipeline.Options) *run {
 	o.Plan, o.Log, o.Control, o.Stop = def.plan, u.d.log, r.control, r.stop
 	o.Budget, o.Grace, o.Failpoint = u.d.budget, u.d.opts.Settings.ShutdownTimeout, u.d.opts.Failpoint
 	flowing := sync.OnceFunc(func() { close(r.flows) })
+	running := o.Running
 	o.Running = func() {
 		flowing()
+		if running != nil {
+			running()
+		}
 		u.tell("running", levelInfo, "records flow"+fromText(r.control.Status()), "")
 	}
 	u.began(r)
@@ -72,6 +76,19 @@ func (u *unit) launch(def *definition, o pipeline.Options) *run {
 		work() // it ends at once
 	}
 	return r
+}
+
+// launchForGood is launch of a run that the next daemon goes on with: what the pipeline
+// was put into before counts no more. A start that was told from where to go on counts
+// once it runs: after a crash before that it has to be told again.
+func (u *unit) launchForGood(def *definition, o pipeline.Options) *run {
+	told := o.From != "" || o.AcceptDuplicates || o.AllowNonRestoredState || o.AllowDrained || len(o.SetOffsets)+len(o.Skip) > 0
+	if told {
+		o.Running = u.forget
+	} else {
+		u.forget()
+	}
+	return u.launch(def, o)
 }
 
 // end asks for the end with a last checkpoint.

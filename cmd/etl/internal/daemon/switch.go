@@ -39,7 +39,7 @@ func (u *unit) change(ctx context.Context, def *definition, actor string) string
 		return waits
 	default: // invalid, failed, stopped or finished before: a changed file begins anew
 		u.tell("started", levelInfo, "its file has changed, started", actor)
-		u.launch(def, pipeline.Options{})
+		u.launchForGood(def, pipeline.Options{})
 		return switched
 	}
 }

@@ -153,6 +153,15 @@ func (u *unit) keep() {
 	}
 }
 
+// forget has the next daemon start the pipeline.
+func (u *unit) forget() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if err := u.d.store.save(u.name, nil); err != nil {
+		u.d.log.Error("the state of a pipeline could not be removed: a restart of the daemon takes it for the one from before", pipelineKey, u.name, "err", err)
+	}
+}
+
 // recall takes over what an earlier daemon kept; it reports whether the pipeline is to run.
 func (u *unit) recall() (start bool) {
 	k, err := u.d.store.load(u.name)
