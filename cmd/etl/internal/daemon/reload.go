@@ -98,35 +98,25 @@ func (u *unit) written() *definition {
 // assign finds the unit of each definition: the one of its name, or of its file where
 // that has faults. Of several files with one name the one counts that did before.
 func (d *Daemon) assign(defs []*definition, known map[string]*unit, gone bool) []change {
-	claimed := map[string]*definition{} // by name
-	for _, def := range defs {
-		if u := known[def.file]; u != nil && def.name == u.name {
-			claimed[def.name] = def
-		}
-	}
-	for _, def := range defs {
-		if claimed[def.name] == nil && def.name != "" {
-			claimed[def.name] = def
-		}
-	}
+	claimed := claims(defs, known)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	seen := map[*unit]bool{}
 	var out []change
 	for _, def := range defs {
-		name := def.name
+		name, claim := def.name, def
 		if other := claimed[name]; name != "" && other != def {
 			def, name = def.clashing(other), ""
 		}
-		if u := known[def.file]; u != nil && !def.valid() && !seen[u] {
+		if u := known[def.file]; u != nil && !def.valid() && !seen[u] && (claimed[u.name] == nil || claimed[u.name] == claim) {
 			name = u.name // it stays what it was
 		}
 		if name == "" {
-			name = d.freeName(def.file, seen)
+			name = d.freeName(def.file, seen, claimed)
 		}
 		u := d.units[name]
 		if u != nil && seen[u] {
-			name = d.freeName(def.file, seen)
+			name = d.freeName(def.file, seen, claimed)
 			u = d.units[name]
 		}
 		c := change{unit: u, def: def, new: u == nil}
@@ -146,11 +136,36 @@ func (d *Daemon) assign(defs []*definition, known map[string]*unit, gone bool) [
 	return out
 }
 
+// claims are the definitions that get the names of pipelines. A file with faults keeps
+// the name of what it had running: another file does not get it by that.
+func claims(defs []*definition, known map[string]*unit) map[string]*definition {
+	claimed := map[string]*definition{}
+	for _, def := range defs {
+		if u := known[def.file]; u != nil && (def.name == u.name || !def.valid() && u.runnable()) {
+			claimed[u.name] = def
+		}
+	}
+	for _, def := range defs {
+		if claimed[def.name] == nil && def.name != "" {
+			claimed[def.name] = def
+		}
+	}
+	return claimed
+}
+
+// runnable reports whether the unit has a definition without faults, whatever its file says now.
+func (u *unit) runnable() bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.def.valid()
+}
+
 // freeName is what a file is called that does not tell a name that it can have. The
 // caller holds the lock.
-func (d *Daemon) freeName(path string, seen map[*unit]bool) string {
+func (d *Daemon) freeName(path string, seen map[*unit]bool, claimed map[string]*definition) string {
 	name := label(path)
-	for u := d.units[name]; u != nil && (seen[u] || u.written().file != path); u = d.units[name] {
+	taken := func(u *unit) bool { return u != nil && (seen[u] || u.written().file != path) }
+	for claimed[name] != nil || taken(d.units[name]) {
 		name += "-file"
 	}
 	return name

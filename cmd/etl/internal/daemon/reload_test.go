@@ -189,6 +189,44 @@ func TestFilesThatAreReplacedAreNoticed(t *testing.T) {
 	}
 }
 
+// A file that breaks keeps its name, which another file was refused before.
+func TestAFileOfTheSameNameDoesNotTakeOverWhatABrokenFileRuns(t *testing.T) {
+	s := newService(t)
+	text := endless("a", "")
+	s.write("a.yaml", text)
+	s.write("b.yaml", text)
+	s.start()
+	before := s.awaitState("a", api.Running).Status.Generation
+	s.awaitState("b", api.Invalid)
+	s.write("a.yaml", "pipeline: {")
+	s.await("a", "told that its file has faults", func(p *api.Pipeline) bool { return p.Pending != "" })
+	if _, err := s.Reload(t.Context(), "me"); err != nil {
+		t.Fatal(err)
+	}
+	if p := s.awaitState("a", api.Running); p.Status.Generation != before {
+		t.Errorf("it was started again: generation %d, was %d", p.Status.Generation, before)
+	}
+	if p := s.awaitState("b", api.Invalid); !strings.Contains(p.Failure, "a.yaml already") {
+		t.Errorf("the other file says %q", p.Failure)
+	}
+}
+
+func TestAPipelineHasItsNameBesideABrokenFileThatIsCalledSo(t *testing.T) {
+	s := newService(t)
+	s.write("a.yaml", "pipeline: {")
+	s.start()
+	s.awaitState("a", api.Invalid)
+	s.write("b.yaml", endless("a", ""))
+	if p := s.awaitState("a", api.Running); !strings.HasSuffix(p.File, "b.yaml") {
+		t.Errorf("it runs from %s", p.File)
+	}
+	s.awaitState("a-file", api.Invalid)
+	s.end()
+	s.start()
+	s.awaitState("a", api.Running)
+	s.awaitState("a-file", api.Invalid)
+}
+
 // mount is a folder as Kubernetes mounts a config map: its files are links through ..data.
 func mount(t *testing.T, folder, version, text string) {
 	t.Helper()
