@@ -70,12 +70,16 @@ func (d *Daemon) Start(ctx context.Context, actor, name string, o api.StartOptio
 
 // begin starts the newest definition and waits a while until records flow.
 func (u *unit) begin(ctx context.Context, o pipeline.Options) error {
+	return u.launchNewest(o).awaitFlow(ctx, startPatience)
+}
+
+// launchNewest starts what the file says now, so that no change of it waits any more.
+func (u *unit) launchNewest(o pipeline.Options) *run {
 	u.mu.Lock()
 	def := u.file
-	u.pending = ""
+	u.pending, u.next = "", time.Time{}
 	u.mu.Unlock()
-	r := u.launchForGood(def, o)
-	return r.awaitFlow(ctx, startPatience)
+	return u.launchForGood(def, o)
 }
 
 // awaitFlow waits until records flow, at most for a while. Its error is what the run has
@@ -138,39 +142,41 @@ func startText(o *api.StartOptions) string {
 // Pause implements api.Service.
 func (d *Daemon) Pause(ctx context.Context, actor, name string) (taken *pipeline.Taken, err error) {
 	err = d.withTurn(ctx, name, func(u *unit) error {
-		taken, err = u.pause(ctx, actor)
-		return err
+		if taken, err = u.leaveFor(ctx, api.Paused, "be paused"); err != nil {
+			return err
+		}
+		text := "paused with checkpoint " + taken.Path
+		if taken.Warning != "" {
+			text = "paused; " + taken.Warning
+		}
+		u.tell("paused", levelInfo, text, actor)
+		return nil
 	})
 	return taken, err
 }
 
-// pause ends what runs so that its job can go on.
-func (u *unit) pause(ctx context.Context, actor string) (*pipeline.Taken, error) {
-	r, err := u.needRun("be paused")
+// leaveFor ends what runs so that its job can go on, and leaves the pipeline in a state.
+func (u *unit) leaveFor(ctx context.Context, rest api.State, do string) (*pipeline.Taken, error) {
+	r, err := u.needRun(do)
 	if err != nil {
 		return nil, err
 	}
 	u.mu.Lock()
-	r.rest = api.Paused
+	r.rest = rest
 	u.mu.Unlock()
 	taken := r.leave(ctx)
 	if !r.hasEnded() {
-		return nil, fmt.Errorf("pipeline %s is still taking its last checkpoint, and is paused after that: %w", u.name, context.Cause(ctx))
+		return nil, fmt.Errorf("pipeline %s is still taking its last checkpoint, and is %s after that: %w", u.name, rest, context.Cause(ctx))
 	}
 	if r.err != nil {
-		return nil, fmt.Errorf("pipeline %s failed while it was paused: %w", u.name, r.err)
+		return nil, fmt.Errorf("pipeline %s failed while its last checkpoint was taken: %w", u.name, r.err)
 	}
 	u.mu.Lock()
-	rest := u.rest
+	got := u.rest
 	u.mu.Unlock()
-	if rest != api.Paused {
-		return nil, conflict("pipeline %s has ended meanwhile: it is %s", u.name, rest)
+	if got != rest {
+		return nil, conflict("pipeline %s has ended meanwhile: it is %s", u.name, got)
 	}
-	text := "paused with checkpoint " + taken.Path
-	if taken.Warning != "" {
-		text = "paused; " + taken.Warning
-	}
-	u.tell("paused", levelInfo, text, actor)
 	return taken, nil
 }
 
@@ -199,7 +205,8 @@ func (d *Daemon) Resume(ctx context.Context, actor, name string) error {
 	})
 }
 
-// Restart implements api.Service.
+// Restart implements api.Service. Once begun it goes on although who asked has left: what
+// was half of it would be a pipeline that stands still.
 func (d *Daemon) Restart(ctx context.Context, actor, name string) error {
 	return d.withTurn(ctx, name, func(u *unit) error {
 		if err := u.canRestart(); err != nil {
@@ -207,7 +214,7 @@ func (d *Daemon) Restart(ctx context.Context, actor, name string) error {
 		}
 		u.tell("action", levelInfo, "restart asked for", actor)
 		if u.running() != nil {
-			if _, err := u.pause(ctx, actor); err != nil {
+			if _, err := u.leaveFor(context.WithoutCancel(ctx), api.Starting, "be restarted"); err != nil {
 				return err
 			}
 		}
@@ -352,6 +359,8 @@ func (u *unit) canSkip() error {
 		return conflict("pipeline %s is %s: a record can be left out where it has failed or is paused", u.name, state)
 	case !u.file.valid():
 		return conflict("the file of pipeline %s has faults: %s", u.name, u.file.failure())
+	case !u.file.moves():
+		return conflict("no source of pipeline %s can leave out a single record: set on_error: skip or dead_letter for the step, then etl start %s", u.name, u.name)
 	}
 	return nil
 }
@@ -361,10 +370,7 @@ func (u *unit) beginMoved(ctx context.Context, o pipeline.Options, actor string)
 	if len(o.SetOffsets)+len(o.Skip) == 0 {
 		return nil, u.begin(ctx, o)
 	}
-	u.mu.Lock()
-	def := u.file
-	u.mu.Unlock()
-	r := u.launchForGood(def, o)
+	r := u.launchNewest(o)
 	got, err := r.control.Moved(ctx)
 	if err != nil {
 		if r.hasEnded() && r.err != nil {

@@ -49,6 +49,7 @@ type Daemon struct {
 	mu         sync.Mutex
 	closed     bool // nothing is spawned any more
 	units      map[string]*unit
+	edited     map[string]bool // pipelines whose file is being changed by a caller
 	listens    []string
 	lastReload *api.Reload
 	reloads    ReloadCounts
@@ -72,7 +73,7 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		opts: o, folder: folder, budget: pipeline.NewBudget(o.Settings.Memory), store: s, began: time.Now(), ready: make(chan struct{}), ending: make(chan struct{}), units: map[string]*unit{},
+		opts: o, folder: folder, budget: pipeline.NewBudget(o.Settings.Memory), store: s, began: time.Now(), ready: make(chan struct{}), ending: make(chan struct{}), units: map[string]*unit{}, edited: map[string]bool{},
 		lines: newRing[api.Line](keptLines), events: newRing[api.Event](keptEvents),
 	}
 	d.log = slog.New(&memoryHandler{lines: d.lines, next: o.Log.Handler()})
@@ -97,6 +98,7 @@ func (d *Daemon) Run(ctx context.Context, stop <-chan struct{}) error {
 	if _, err := d.Reload(ctx, ""); err != nil {
 		return errors.Join(err, d.store.close())
 	}
+	d.sampled.Store(time.Now().UnixNano())
 	close(d.ready)
 	var helpers sync.WaitGroup
 	helpers.Go(func() { d.watchFolder(ctx) })
@@ -155,6 +157,20 @@ func (d *Daemon) shutDown() {
 // Started is closed once the folder was read for the first time, and its pipelines start.
 func (d *Daemon) Started() <-chan struct{} { return d.ready }
 
+func (d *Daemon) isStarted() bool { return closed(d.ready) }
+
+// isEnding reports whether the daemon is to end.
+func (d *Daemon) isEnding() bool { return closed(d.ending) }
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // Alive reports whether the daemon gets round to its pipelines.
 func (d *Daemon) Alive() bool {
 	return time.Since(time.Unix(0, d.sampled.Load())) < aliveWithin
@@ -162,13 +178,3 @@ func (d *Daemon) Alive() bool {
 
 // aliveWithin is how long ago the last samples may have been taken.
 const aliveWithin = 15 * time.Second
-
-// isEnding reports whether the daemon is to end.
-func (d *Daemon) isEnding() bool {
-	select {
-	case <-d.ending:
-		return true
-	default:
-		return false
-	}
-}

@@ -28,10 +28,16 @@ func (d *Daemon) Put(ctx context.Context, actor, name, text string) (*api.Pipeli
 	case def.name != name:
 		return nil, invalid("the definition is of pipeline %s, and not of %s", def.name, name)
 	}
+	done, err := d.edits(name)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
 	path, before, err := d.place(name)
 	if err != nil {
 		return nil, err
 	}
+	ctx = context.WithoutCancel(ctx) // who has left must not leave a file behind that is not taken over
 	if err := writeDurably(path, []byte(text), modeOf(path)); err != nil {
 		return nil, conflict("the file of pipeline %s cannot be written: %s", name, err)
 	}
@@ -48,6 +54,22 @@ func (d *Daemon) Put(ctx context.Context, actor, name, text string) (*api.Pipeli
 	return d.Pipeline(ctx, name)
 }
 
+// edits begins a change of a pipeline's file. Two at a time would put each other's file
+// back: the second one is refused.
+func (d *Daemon) edits(name string) (done func(), err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.edited[name] {
+		return nil, conflict("the file of pipeline %s is being changed by somebody else: try again when that is done", name)
+	}
+	d.edited[name] = true
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.edited, name)
+	}, nil
+}
+
 // isBad reports whether a result of a reload says that a file is not taken over.
 func isBad(result string) bool {
 	return strings.HasPrefix(result, refusedAs) || strings.HasPrefix(result, rolledBack) || strings.HasPrefix(result, faulty)
@@ -56,20 +78,21 @@ func isBad(result string) bool {
 // place is the file of a pipeline, and what is in it now; nil for nothing.
 func (d *Daemon) place(name string) (path string, before []byte, err error) {
 	path = filepath.Join(d.folder, name+".yaml")
-	if u, err := d.find(name); err == nil {
+	u, unknown := d.find(name)
+	if unknown == nil {
 		path = u.written().file
-	} else if strings.HasSuffix(name, "_test") {
-		return "", nil, invalid("a file of that name would hold tests")
 	}
 	if filepath.Dir(path) != d.folder {
 		return "", nil, conflict("the file of pipeline %s is not in the folder of pipelines", name)
 	}
 	before, err = readFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return path, nil, nil
-	}
-	if err != nil {
+	case err != nil:
 		return "", nil, conflict("the file of pipeline %s cannot be read: %s", name, err)
+	case unknown != nil:
+		return "", nil, conflict("%s is the file of another pipeline: rename it, or give this one another name", path)
 	}
 	return path, before, nil
 }
@@ -88,6 +111,11 @@ func (d *Daemon) Delete(ctx context.Context, actor, name string) error {
 	if err != nil {
 		return err
 	}
+	done, err := d.edits(name)
+	if err != nil {
+		return err
+	}
+	defer done()
 	if r := u.running(); r != nil {
 		if _, err := d.Stop(ctx, actor, name, pipeline.StopOptions{}); err != nil {
 			return err

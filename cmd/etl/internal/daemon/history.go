@@ -39,16 +39,21 @@ func (s *store) historyOf(name string) (*history, error) {
 	defer func() { _ = f.Close() }()
 	lines := bufio.NewScanner(f)
 	lines.Buffer(nil, 16<<20)
+	whole := 0
 	for lines.Scan() {
 		var one checkpoint.AttemptStats
 		if json.Unmarshal(lines.Bytes(), &one) == nil { // a crash can leave a part of a line
 			h.list = append(h.list, one)
+			whole++
 		}
 		h.lines++
 	}
 	h.list = h.list[max(0, len(h.list)-keptCheckpoints):]
 	if err := lines.Err(); err != nil {
 		return h, fmt.Errorf("read the history of checkpoints: %w", err)
+	}
+	if whole < h.lines {
+		return h, h.rewrite() // the next line would be appended to the part
 	}
 	return h, nil
 }

@@ -140,11 +140,4 @@ func (r *run) leave(ctx context.Context) *pipeline.Taken {
 }
 
 // hasEnded reports whether the run is over.
-func (r *run) hasEnded() bool {
-	select {
-	case <-r.over:
-		return true
-	default:
-		return false
-	}
-}
+func (r *run) hasEnded() bool { return closed(r.over) }

@@ -130,7 +130,7 @@ func (f *definition) guarantee() string {
 
 // Ready implements api.Service.
 func (d *Daemon) Ready(context.Context) (bool, map[string]api.Health) {
-	ok, all := !d.isEnding(), map[string]api.Health{}
+	ok, all := d.isStarted() && !d.isEnding(), map[string]api.Health{}
 	for _, u := range d.all() {
 		u.mu.Lock()
 		h := u.health()
@@ -309,12 +309,21 @@ func (d *Daemon) Savepoints(ctx context.Context, name string) ([]api.Savepoint, 
 				continue
 			}
 			out = append(out, api.Savepoint{
-				Path: s.Path, Number: s.Meta.Number, Time: s.Meta.Completed, Drained: s.Meta.Drained, Periodic: place != dir,
+				Path: s.Path, Number: s.Meta.Number, Time: s.Meta.Completed, Drained: s.Meta.Drained, Periodic: place != dir, Size: sizeOf(s.Meta),
 			})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b api.Savepoint) int { return b.Time.Compare(a.Time) })
 	return out, nil
+}
+
+// sizeOf is the bytes of all files that a savepoint refers to.
+func sizeOf(m *checkpoint.Metadata) int64 {
+	size := int64(0)
+	for _, f := range m.Files() {
+		size += f.Size
+	}
+	return size
 }
 
 // Validate implements api.Service.

@@ -94,10 +94,11 @@ func (s *store) load(name string) (*kept, error) {
 // save keeps a state; nil removes it.
 func (s *store) save(name string, k *kept) error {
 	if k == nil {
-		if err := os.Remove(s.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
+		err := os.Remove(s.path(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
-		return syncFolder(s.dir)
+		return errors.Join(err, syncFolder(s.dir))
 	}
 	data, err := json.Marshal(k)
 	if err != nil {

@@ -210,14 +210,7 @@ func (u *unit) state() (api.State, time.Time) {
 }
 
 // leaving reports whether the run was asked to end.
-func (r *run) leaving() bool {
-	select {
-	case <-r.stop:
-		return true
-	default:
-		return false
-	}
-}
+func (r *run) leaving() bool { return closed(r.stop) }
 
 // helpFor says what to do about an error that has ended a pipeline.
 func helpFor(name string, err error) string {

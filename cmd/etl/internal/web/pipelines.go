@@ -12,7 +12,7 @@ const tagPipelines = "Pipelines"
 
 // DefinitionRequest is the body of what takes a pipeline's definition.
 type DefinitionRequest struct {
-	Definition string `json:"definition" minLength:"1" doc:"The pipeline's file, YAML." example:"pipeline: orders\nsource: {kafka: {topic: orders}}\nsink: {stdout: {}}\n"`
+	Definition string `json:"definition" minLength:"1" doc:"The pipeline's file, YAML." example:"pipeline: orders\nsource: {kafka: {brokers: [broker:9092], topics: [orders]}}\nsink: {blackhole: {}}\n"`
 }
 
 // pipelines adds what tells of pipelines, and what defines them.
