@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/retry"
 )
 
 func init() {
@@ -23,6 +24,8 @@ func init() {
 
 // sink implements connectors.Sink.
 type sink struct {
+	retry.Outages
+
 	cfg    *Config
 	env    connectors.SinkEnv
 	client *client

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/retry"
 )
 
 func init() {
@@ -29,6 +30,8 @@ func init() {
 
 // sink implements connectors.Sink.
 type sink struct {
+	retry.Outages
+
 	cfg     *SinkConfig
 	host    string
 	header  http.Header

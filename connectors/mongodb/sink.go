@@ -11,6 +11,7 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 
 	"github.com/sluice-etl/sluice/connectors"
+	"github.com/sluice-etl/sluice/connectors/retry"
 )
 
 func init() {
@@ -27,6 +28,8 @@ func init() {
 
 // sink implements connectors.Sink.
 type sink struct {
+	retry.Outages
+
 	cfg    *Config
 	env    connectors.SinkEnv
 	docs   *documents

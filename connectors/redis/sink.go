@@ -33,6 +33,8 @@ func init() {
 
 // sink implements connectors.Sink.
 type sink struct {
+	retry.Outages
+
 	cfg    *SinkConfig
 	env    connectors.SinkEnv
 	client redis.UniversalClient
@@ -279,7 +281,7 @@ func (w *written) of(record []byte, name string) string {
 func (w *writer) send(ctx context.Context, items []immediate.Item) error {
 	var refused connectors.RowsError
 	pending := items
-	policy := retry.Policy{Log: w.sink.env.Log, What: "redis " + w.sink.cfg.Command}
+	policy := retry.Policy{Log: w.sink.env.Log, What: "redis " + w.sink.cfg.Command, Outages: &w.sink.Outages}
 	err := policy.Do(ctx, func(ctx context.Context) error {
 		again, err := w.trip(ctx, pending, &refused)
 		pending = again

@@ -18,6 +18,8 @@ type Policy struct {
 	Most  time.Duration // longest wait, 10s if 0
 	Log   *slog.Logger  // is told of failures, ever more rarely; nil for nobody
 	What  string        // what is being done, for the log and the error
+	// Outages is told of the call while it fails; nil for nobody.
+	Outages *Outages
 }
 
 // Do calls f until it returns nil, an error that trying again cannot mend
@@ -32,6 +34,8 @@ func (p Policy) Do(ctx context.Context, f func(context.Context) error) error {
 	if most <= 0 {
 		most = 10 * time.Second
 	}
+	f, done := p.Outages.watch(p.What, f)
+	defer done()
 	for try := 1; ; try++ {
 		err := f(ctx)
 		if err == nil || final(err) {
