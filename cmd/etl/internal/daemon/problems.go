@@ -71,7 +71,7 @@ const renew = "renew the credentials that its file or the environment names, and
 var denials = []string{
 	"expiredtoken", "token has expired", "credentials have expired", "expired credentials", "invalidaccesskeyid", "signaturedoesnotmatch",
 	"invalidtoken", "accessdenied", "access denied", "access key id you provided does not exist", "sasl authentication", "sasl_authentication",
-	"authentication failed", "password authentication", "not authorized", "unauthorized", "authorization failed", "status 401", "status 403", "certificate has expired",
+	"authentication failed", "password authentication", "not authorized", "unauthorized", "authorization failed", "status 401", "status 403", "statuscode: 401", "statuscode: 403", "certificate has expired",
 	"expired certificate", "permission denied for", "kerberos", "ticket expired", "login failed",
 }
 
@@ -82,7 +82,7 @@ func deniesAccess(text string) bool {
 }
 
 // fills are what stores without room say, in lower case.
-var fills = []string{"no space left", "quota", "storagefull", "xminiostoragefull", "insufficientstorage", "insufficient storage", "disk full", "507", "dsquotaexceeded"}
+var fills = []string{"no space left", "quota", "storagefull", "xminiostoragefull", "insufficientstorage", "insufficient storage", "disk full", "status 507", "statuscode: 507", "dsquotaexceeded"}
 
 // checkpoints tell of those that fail or do not come.
 func (f *finder) checkpoints() {

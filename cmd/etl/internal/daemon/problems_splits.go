@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
@@ -86,13 +87,27 @@ func (f *finder) splits(w *splitWatch) {
 		case s.Behind <= 0 && others && still > idleAfter && len(f.flow.Splits) > 1:
 			idle = append(idle, s)
 		}
-		if s.RetentionSeconds >= 0 && s.RetentionSeconds < retentionSoon.Seconds() && s.Behind != 0 {
+		// What is read soon after it came is in no danger, however short retention is.
+		if s.RetentionSeconds >= 0 && s.RetentionSeconds < min(retentionSoon.Seconds(), s.BehindSeconds) {
 			late = append(late, s)
 		}
 	}
-	f.stuck(stuck)
-	f.idle(idle)
-	f.overtaken(late)
+	eachSource(stuck, f.stuck)
+	eachSource(idle, f.idle)
+	eachSource(late, f.overtaken)
+}
+
+// eachSource tells of the splits of each source by themselves.
+func eachSource(splits []*pipeline.SplitFlow, tell func([]*pipeline.SplitFlow)) {
+	for len(splits) > 0 {
+		source := splits[0].Source
+		n := slices.IndexFunc(splits, func(s *pipeline.SplitFlow) bool { return s.Source != source })
+		if n < 0 {
+			n = len(splits)
+		}
+		tell(splits[:n])
+		splits = splits[n:]
+	}
 }
 
 // lagGrows tells of reading that is slower than what comes.
@@ -128,9 +143,6 @@ func names(splits []*pipeline.SplitFlow) string {
 }
 
 func (f *finder) stuck(splits []*pipeline.SplitFlow) {
-	if len(splits) == 0 {
-		return
-	}
 	step, why := f.bottleneck()
 	if step == "" {
 		step = splits[0].Source
@@ -141,9 +153,6 @@ func (f *finder) stuck(splits []*pipeline.SplitFlow) {
 }
 
 func (f *finder) idle(splits []*pipeline.SplitFlow) {
-	if len(splits) == 0 {
-		return
-	}
 	help := "find out why nothing is written there; with watermark: {idle: TIME} it does not hold up event time"
 	if splits[0].Idle {
 		help = "find out why nothing is written there; it does not hold up event time"
@@ -153,9 +162,6 @@ func (f *finder) idle(splits []*pipeline.SplitFlow) {
 }
 
 func (f *finder) overtaken(splits []*pipeline.SplitFlow) {
-	if len(splits) == 0 {
-		return
-	}
 	least := splits[0].RetentionSeconds
 	for _, s := range splits {
 		least = min(least, s.RetentionSeconds)
