@@ -26,6 +26,9 @@ type SourceSpec struct {
 	// they happened, such as "the time when its file was last changed". A step that
 	// goes by it is warned of. Empty where the time is the records' own.
 	LooseTime string
+	// Moves says that the sources implement PositionChecker and Mover: their positions can
+	// be moved, and single records left out.
+	Moves bool
 	// Back makes the configurations of sinks that write records back to where a source so
 	// configured reads them, by topic; nil for sources that nothing can be written back to.
 	Back func(config any) ([]Back, error)

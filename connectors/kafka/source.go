@@ -27,6 +27,7 @@ func init() {
 		NewConfig: newSourceConfig,
 		New:       func(c any) (connectors.Source, error) { return newSource(c.(*SourceConfig)) },
 		Bounded:   func(c any) bool { return c.(*SourceConfig).Until.Set() },
+		Moves:     true,
 		Back:      func(c any) ([]connectors.Back, error) { return c.(*SourceConfig).back() },
 	})
 }

@@ -119,7 +119,7 @@ type feedConfig struct {
 
 func init() {
 	connectors.RegisterSource(connectors.SourceSpec{
-		Name: "feed", Doc: "Reads what a test appends.",
+		Name: "feed", Doc: "Reads what a test appends.", Moves: true,
 		NewConfig: func() any { return &feedConfig{Batch: 7} },
 		New: func(config any) (connectors.Source, error) {
 			c := config.(*feedConfig)

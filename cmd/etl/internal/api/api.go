@@ -37,7 +37,7 @@ type Health struct {
 // Problem is one thing that is wrong with a pipeline.
 type Problem struct {
 	// Kind is a stable word: broker, lag, checkpoint, alignment, record, credentials,
-	// idle, sink, reload, definition, restart, retention, commit.
+	// idle, sink, reload, definition, restart, retention, commit, storage.
 	Kind  string    `json:"kind"`
 	Level string    `json:"level"` // error or warning
 	Text  string    `json:"text"`

@@ -70,9 +70,9 @@ and the exit code is 1. To end a process so that the next run goes on with the s
 					return err
 				}
 			}
-			done := "stopped; etl run goes on from it"
+			done := "stopped; the next start goes on from it"
 			if drain {
-				done = "stopped and drained; etl run goes on from it only with --allow-drained"
+				done = "stopped and drained; the next start goes on from it only with --allow-drained"
 			}
 			return a.steer(c.Context(), args[0], timeout, func(ctx context.Context, p *target) error {
 				t, err := p.client.Stop(ctx, p.name, req)

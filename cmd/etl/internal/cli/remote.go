@@ -281,6 +281,10 @@ func answerError(err error) error {
 	if err == nil {
 		return nil
 	}
+	var p *web.Problem
+	if errors.As(err, &p) && p.Code == web.CodeUnauthenticated {
+		err = fmt.Errorf("%w; here the token is that of --token-file or %s", err, tokenVariable)
+	}
 	return &codeError{code: exitOfAnswer(err), err: err}
 }
 

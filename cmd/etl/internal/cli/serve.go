@@ -170,7 +170,7 @@ func (a *app) serveHTTP(ctx context.Context, d *daemon.Daemon) (*web.Server, err
 	}
 	for _, address := range server.Addresses() {
 		d.Listens(address)
-		a.log.Info("answering", "address", address)
+		a.log.Info("the API and the dashboard are served", "address", address)
 	}
 	return server, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -175,6 +176,9 @@ func headline(p *api.Pipeline, now time.Time, paint painter) string {
 	if text == "" {
 		text = string(p.State)
 	}
+	if p.State == api.Stopped && p.Status != nil && p.Status.Outcome == pipeline.Cancelled {
+		text = "cancelled; etl start %s --from PATH goes on from what it left, --from none begins anew"
+	}
 	if strings.Contains(text, "%s") {
 		text = fmt.Sprintf(text, p.Name)
 	}
@@ -214,7 +218,7 @@ func problemLines(p *api.Pipeline, now time.Time, paint painter) []string {
 			out = append(out, "      → "+inline(p.Help))
 		}
 	}
-	if p.Pending != "" {
+	if p.Pending != "" && !slices.ContainsFunc(p.Health.Problems, func(one api.Problem) bool { return one.Kind == "reload" }) {
 		out = append(out, "  "+paint(yellow, "! change that is not taken over: ")+inline(p.Pending))
 	}
 	return out

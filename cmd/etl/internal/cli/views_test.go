@@ -96,10 +96,22 @@ func TestStatusTellsTheCauseAndWhatToDo(t *testing.T) {
 			&overview{Pipeline: &api.Pipeline{Name: "orders", State: api.Running, Health: api.Health{OK: true}, Pending: "line 3: unknown field"}},
 			[]string{"! change that is not taken over: line 3: unknown field"},
 		},
+		"one that was cancelled": {
+			&overview{Pipeline: &api.Pipeline{Name: "orders", State: api.Stopped, Status: &pipeline.Status{Outcome: pipeline.Cancelled}}},
+			[]string{"orders: cancelled; etl start orders --from PATH"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			wants(t, strings.Join(c.o.lines(testNow, false, uncolored), "\n"), c.want...)
 		})
+	}
+}
+
+func TestStatusTellsOfARefusedChangeOnce(t *testing.T) {
+	o := withProblem(api.Problem{Kind: "reload", Level: "warning", Text: "line 3: unknown field", Help: "mend orders.yaml"})
+	o.Pipeline.Pending = "line 3: unknown field"
+	if text := strings.Join(o.lines(testNow, false, uncolored), "\n"); strings.Count(text, "unknown field") != 1 {
+		t.Errorf("it says\n%s", text)
 	}
 }
 

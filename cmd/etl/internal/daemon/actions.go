@@ -359,6 +359,8 @@ func (u *unit) canSkip() error {
 		return conflict("pipeline %s is %s: a record can be left out where it has failed or is paused", u.name, state)
 	case !u.file.valid():
 		return conflict("the file of pipeline %s has faults: %s", u.name, u.file.failure())
+	case !u.file.moves():
+		return conflict("no source of pipeline %s can leave out a single record: set on_error: skip or dead_letter for the step, then etl start %s", u.name, u.name)
 	}
 	return nil
 }

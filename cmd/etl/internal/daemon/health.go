@@ -28,8 +28,11 @@ func (u *unit) health() api.Health {
 	case api.Restarting:
 		failure := u.run.control.Status().Failure
 		kind, help := "restart", "it starts again by itself; its log has the whole failure"
-		if deniesAccess(failure) {
+		switch {
+		case deniesAccess(failure):
 			kind, help = "credentials", renew
+		case isFull(failure):
+			kind, help = "storage", makeRoom
 		}
 		add(api.Problem{Kind: kind, Level: levelError, Text: "it failed, and starts again: " + firstLine(failure), Help: help, Since: since})
 	case api.Starting:
@@ -56,9 +59,12 @@ func (u *unit) failed(since time.Time) api.Problem {
 	var record *connectors.RecordError
 	switch {
 	case errors.As(u.last.err, &record) && record.Origin != nil:
-		at := fmt.Sprintf("%s/%d@%d", record.Origin.Topic, record.Origin.Partition, record.Offset)
 		p.Kind, p.Step = "record", record.Step
-		p.Help = fmt.Sprintf("mend the step, or leave the record out: etl skip %s %s; on_error: skip or dead_letter lets the next one not stop it", u.name, at)
+		p.Help = "mend the step or the record, or have it left out by on_error: skip or dead_letter; then etl start " + u.name
+		if u.def.moves() {
+			at := fmt.Sprintf("%s/%d@%d", record.Origin.Topic, record.Origin.Partition, record.Offset)
+			p.Help = fmt.Sprintf("mend the step, or leave the record out: etl skip %s %s; on_error: skip or dead_letter lets the next one not stop it", u.name, at)
+		}
 	case deniesAccess(u.failure):
 		p.Kind, p.Help = "credentials", renew+"; then etl start "+u.name
 	}

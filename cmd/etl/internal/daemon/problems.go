@@ -55,8 +55,13 @@ func (f *finder) outages() {
 		if o.Part {
 			level = levelWarning
 		}
-		if deniesAccess(o.Error) {
+		switch {
+		case deniesAccess(o.Error):
 			kind, help = "credentials", renew
+		case isFull(o.Error):
+			kind, help = "storage", makeRoom
+		case deniesFiles(o.Error):
+			kind, help = "storage", "see that the folder is there and that the daemon may write to it; the pipeline goes on by itself once it may"
 		}
 		f.add(kind, level, "", text, help)
 	}
@@ -84,6 +89,24 @@ func deniesAccess(text string) bool {
 // fills are what stores without room say, in lower case.
 var fills = []string{"no space left", "quota", "storagefull", "xminiostoragefull", "insufficientstorage", "insufficient storage", "disk full", "status 507", "statuscode: 507", "dsquotaexceeded"}
 
+// makeRoom is what to do about a store that is full.
+const makeRoom = "make room there or raise its quota; the pipeline goes on by itself once there is some"
+
+// isFull reports whether an error is about a store without room.
+func isFull(text string) bool {
+	text = strings.ToLower(text)
+	return slices.ContainsFunc(fills, func(s string) bool { return strings.Contains(text, s) })
+}
+
+// fileFaults are what an operating system says of a file or folder that cannot be used, in lower case.
+var fileFaults = []string{"read-only file system", "permission denied", "no such file or directory", "not a directory"}
+
+// deniesFiles reports whether an error is about files of this machine.
+func deniesFiles(text string) bool {
+	text = strings.ToLower(text)
+	return slices.ContainsFunc(fileFaults, func(s string) bool { return strings.Contains(text, s) })
+}
+
 // checkpoints tell of those that fail or do not come.
 func (f *finder) checkpoints() {
 	interval := f.spec.Checkpoint.Interval
@@ -94,8 +117,8 @@ func (f *finder) checkpoints() {
 		}
 		reason := lastFailure(&f.stats)
 		kind, help := "checkpoint", "its reason says what; the pipeline goes on, and restarts after as many as checkpoint.tolerable_failures says"
-		switch low := strings.ToLower(reason); {
-		case slices.ContainsFunc(fills, func(s string) bool { return strings.Contains(low, s) }):
+		switch {
+		case isFull(reason):
 			help = "make room in " + orUnknown(f.spec.Checkpoint.Storage, reason) + " or raise its quota"
 		case deniesAccess(reason):
 			kind, help = "credentials", renew

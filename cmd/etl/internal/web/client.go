@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 
 	"github.com/sluice-etl/sluice/checkpoint"
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
@@ -242,11 +243,18 @@ func (c *Client) do(ctx context.Context, method, path string, body any, header h
 	}
 	defer func() { _ = resp.Body.Close() }()
 	p := problem(resp.StatusCode, CodeFailed, "")
-	if err := json.NewDecoder(resp.Body).Decode(p); err != nil || p.Detail == "" {
+	said, _ := io.ReadAll(io.LimitReader(resp.Body, mostSaid)) // where it cannot be read, the status is what is known
+	if err := json.Unmarshal(said, p); err != nil || p.Detail == "" {
 		p.Detail = "the process answers " + resp.Status
+		if line, _, _ := strings.Cut(string(said), "\n"); err != nil && line != "" && !strings.HasPrefix(line, "<") {
+			p.Detail += ": " + strings.TrimSpace(line)
+		}
 	}
 	return nil, p
 }
+
+// mostSaid is how much of an answer that is an error is read, in bytes.
+const mostSaid = 64 << 10
 
 // lostAnswer says that there was no answer, or not all of it.
 func lostAnswer(ctx context.Context, err error) error {
@@ -256,6 +264,10 @@ func lostAnswer(ctx context.Context, err error) error {
 	var op *url.Error
 	if errors.As(err, &op) {
 		err = op.Err
+	}
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
+		return fmt.Errorf("its certificate is not trusted (--ca-file names the authorities that are): %w", err)
 	}
 	return fmt.Errorf("the process has ended or does not answer: %w", err)
 }
