@@ -35,9 +35,8 @@ type definition struct {
 }
 
 // moves reports whether positions of a source can be moved, and single records left out.
-// Only of one that is valid.
 func (f *definition) moves() bool {
-	return slices.ContainsFunc(f.plan.Spec.Sources, func(s spec.Source) bool { return s.Spec.Moves })
+	return f.plan != nil && slices.ContainsFunc(f.plan.Spec.Sources, func(s spec.Source) bool { return s.Spec.Moves })
 }
 
 // description is the plan for people; only of one that is valid.
