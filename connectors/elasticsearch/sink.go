@@ -24,14 +24,17 @@ func init() {
 
 // sink implements connectors.Sink.
 type sink struct {
-	retry.Outages
+	retry.Watch
 
 	cfg    *Config
 	env    connectors.SinkEnv
 	client *client
 }
 
-var _ connectors.Sink = (*sink)(nil)
+var (
+	_ connectors.Sink         = (*sink)(nil)
+	_ connectors.OutageTeller = (*sink)(nil)
+)
 
 func newSink(c *Config) (*sink, error) {
 	if err := c.Validate(); err != nil {

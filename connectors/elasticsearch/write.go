@@ -187,7 +187,7 @@ func (w *writer) send(ctx context.Context, items []immediate.Item) error {
 func (w *writer) request(ctx context.Context, items []immediate.Item) error {
 	var refused connectors.RowsError
 	pending, most := items, len(items)
-	policy := retry.Policy{Log: w.sink.env.Log, What: "bulk request", Outages: &w.sink.Outages}
+	policy := retry.Policy{Log: w.sink.env.Log, What: "bulk request", Watch: &w.sink.Watch}
 	err := policy.Do(ctx, func(ctx context.Context) error {
 		for len(pending) > 0 {
 			part := pending[:min(most, len(pending))]

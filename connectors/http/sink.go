@@ -30,7 +30,7 @@ func init() {
 
 // sink implements connectors.Sink.
 type sink struct {
-	retry.Outages
+	retry.Watch
 
 	cfg     *SinkConfig
 	host    string
@@ -43,7 +43,10 @@ type sink struct {
 	transport http.RoundTripper // instead of the network, in tests
 }
 
-var _ connectors.Sink = (*sink)(nil)
+var (
+	_ connectors.Sink         = (*sink)(nil)
+	_ connectors.OutageTeller = (*sink)(nil)
+)
 
 func newSink(c *SinkConfig) (*sink, error) {
 	if err := c.Validate(); err != nil {

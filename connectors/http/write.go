@@ -176,7 +176,7 @@ func (w *writer) send(ctx context.Context, items []immediate.Item) error {
 			return err
 		}
 		w.sink.failpoint("http.send.before")
-		policy := retry.Policy{Log: w.sink.env.Log, What: req.method + " " + w.sink.host, Outages: &w.sink.Outages}
+		policy := retry.Policy{Log: w.sink.env.Log, What: req.method + " " + w.sink.host, Watch: &w.sink.Watch}
 		err = policy.Do(ctx, func(ctx context.Context) error { return immediate.Final(w.sink.call(ctx, req)) })
 		w.sink.failpoint("http.send.after")
 		var refused *immediate.RefusedError

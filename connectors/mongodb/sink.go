@@ -28,7 +28,7 @@ func init() {
 
 // sink implements connectors.Sink.
 type sink struct {
-	retry.Outages
+	retry.Watch
 
 	cfg    *Config
 	env    connectors.SinkEnv
@@ -38,7 +38,10 @@ type sink struct {
 	dialer options.ContextDialer // instead of the network, in tests
 }
 
-var _ connectors.Sink = (*sink)(nil)
+var (
+	_ connectors.Sink         = (*sink)(nil)
+	_ connectors.OutageTeller = (*sink)(nil)
+)
 
 func newSink(c *Config) (*sink, error) {
 	if err := c.Validate(); err != nil {

@@ -192,7 +192,7 @@ func (w *writer) byKey(doc bson.D) (bson.D, error) {
 func (w *writer) send(ctx context.Context, items []immediate.Item) error {
 	var refused connectors.RowsError
 	most := len(items)
-	policy := retry.Policy{Log: w.sink.env.Log, What: "bulk write", Outages: &w.sink.Outages}
+	policy := retry.Policy{Log: w.sink.env.Log, What: "bulk write", Watch: &w.sink.Watch}
 	err := policy.Do(ctx, func(ctx context.Context) error {
 		for len(items) > 0 {
 			done, reason, err := w.bulk(ctx, items[:min(most, len(items))])

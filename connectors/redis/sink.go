@@ -33,7 +33,7 @@ func init() {
 
 // sink implements connectors.Sink.
 type sink struct {
-	retry.Outages
+	retry.Watch
 
 	cfg    *SinkConfig
 	env    connectors.SinkEnv
@@ -41,7 +41,10 @@ type sink struct {
 	hook   redis.Hook // of tests
 }
 
-var _ connectors.Sink = (*sink)(nil)
+var (
+	_ connectors.Sink         = (*sink)(nil)
+	_ connectors.OutageTeller = (*sink)(nil)
+)
 
 func newSink(c *SinkConfig) (*sink, error) {
 	if err := c.Validate(); err != nil {
@@ -281,7 +284,7 @@ func (w *written) of(record []byte, name string) string {
 func (w *writer) send(ctx context.Context, items []immediate.Item) error {
 	var refused connectors.RowsError
 	pending := items
-	policy := retry.Policy{Log: w.sink.env.Log, What: "redis " + w.sink.cfg.Command, Outages: &w.sink.Outages}
+	policy := retry.Policy{Log: w.sink.env.Log, What: "redis " + w.sink.cfg.Command, Watch: &w.sink.Watch}
 	err := policy.Do(ctx, func(ctx context.Context) error {
 		again, err := w.trip(ctx, pending, &refused)
 		pending = again

@@ -18,8 +18,8 @@ type Policy struct {
 	Most  time.Duration // longest wait, 10s if 0
 	Log   *slog.Logger  // is told of failures, ever more rarely; nil for nobody
 	What  string        // what is being done, for the log and the error
-	// Outages is told of the call while it fails; nil for nobody.
-	Outages *Outages
+	// Watch is told of the call while it fails; nil for nobody.
+	Watch *Watch
 }
 
 // Do calls f until it returns nil, an error that trying again cannot mend
@@ -34,7 +34,7 @@ func (p Policy) Do(ctx context.Context, f func(context.Context) error) error {
 	if most <= 0 {
 		most = 10 * time.Second
 	}
-	f, done := p.Outages.watch(p.What, f)
+	f, done := p.Watch.watch(p.What, f)
 	defer done()
 	for try := 1; ; try++ {
 		err := f(ctx)

@@ -11,9 +11,9 @@ import (
 
 // A call that fails is told of while it is made again, and no more once it works.
 func TestACallThatIsMadeAgainIsAnOutage(t *testing.T) {
-	var told Outages
+	var told Watch
 	tries := 0
-	policy := Policy{First: time.Nanosecond, What: "POST example", Outages: &told}
+	policy := Policy{First: time.Nanosecond, What: "POST example", Watch: &told}
 	err := policy.Do(t.Context(), func(context.Context) error {
 		tries++
 		switch now := told.Outages(); {
@@ -34,8 +34,8 @@ func TestACallThatIsMadeAgainIsAnOutage(t *testing.T) {
 
 // What cannot be mended by trying again comes out of the call, and is no outage.
 func TestACallThatIsRefusedIsNoOutage(t *testing.T) {
-	var told Outages
-	err := Policy{Outages: &told}.Do(t.Context(), func(context.Context) error { return connectors.Permanent(errors.New("refused")) })
+	var told Watch
+	err := Policy{Watch: &told}.Do(t.Context(), func(context.Context) error { return connectors.Permanent(errors.New("refused")) })
 	if !connectors.IsPermanent(err) || len(told.Outages()) != 0 {
 		t.Errorf("error %v, told %+v", err, told.Outages())
 	}
