@@ -53,6 +53,21 @@ func DefaultMemory() int64 {
 // Total is the budget in bytes.
 func (b *Budget) Total() int64 { return b.total }
 
+// Used is what is taken of it, in bytes: what state in memory holds, and the half that
+// the buffers of all pipelines are given together.
+func (b *Budget) Used() int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.shares) == 0 {
+		return 0
+	}
+	used := b.total / 2
+	for s := range b.shares {
+		used += s.state.Load()
+	}
+	return used
+}
+
 // join gives a pipeline its share, until it leaves.
 func (b *Budget) join() *share {
 	if b == nil {

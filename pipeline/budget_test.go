@@ -65,10 +65,16 @@ func TestAPipelineMayUseWhatTheOthersLeaveOfTheBudget(t *testing.T) {
 			processes = append(processes, running(w))
 		}
 		time.Sleep(time.Minute)
+		if used := budget.Used(); used <= budget.Total()/2 || used > budget.Total() {
+			t.Errorf("%d bytes of %d are used", used, budget.Total())
+		}
 		for _, p := range processes {
 			if _, err := p.Stop(); err != nil {
 				t.Error(err)
 			}
+		}
+		if used := budget.Used(); used != 0 {
+			t.Errorf("%d bytes are used by nobody", used)
 		}
 	})
 }

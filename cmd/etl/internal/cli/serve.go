@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -116,6 +117,10 @@ func (a *app) serve(ctx context.Context) error {
 	return nil
 }
 
+// endWithin is how long the end may take beyond the last checkpoints. A process that hangs
+// for longer asks for no more time, so that the service manager can end it.
+const endWithin = 30 * time.Second
+
 // tellManager tells the service manager what the daemon is at, until ctx ends.
 func (a *app) tellManager(ctx context.Context, d *daemon.Daemon, m *systemd.Notifier, stop <-chan struct{}) {
 	note := func(err error) {
@@ -144,7 +149,9 @@ func (a *app) tellManager(ctx context.Context, d *daemon.Daemon, m *systemd.Noti
 	case <-stop:
 		end()
 		note(m.Stopping("last checkpoints are being taken"))
-		note(m.ExtendWhile(ctx))
+		ends, cancel := context.WithTimeout(ctx, a.settings.ShutdownTimeout+endWithin)
+		defer cancel()
+		note(m.ExtendWhile(ends))
 	case <-ctx.Done():
 	}
 }
@@ -166,6 +173,9 @@ func (a *app) serveHTTP(ctx context.Context, d *daemon.Daemon) (*web.Server, err
 		Settings: a.settings.HTTP, Service: d, API: web.NewHandler(d, web.HandlerOptions{Version: a.version}), Metrics: metrics, Dashboard: dashboard.Handler(), Socket: socket, Roots: d.Roots, Event: d.Tell, Log: a.log,
 	})
 	if err != nil {
+		if socket != nil {
+			err = errors.Join(err, socket.Close())
+		}
 		return nil, err
 	}
 	for _, address := range server.Addresses() {
@@ -178,7 +188,11 @@ func (a *app) serveHTTP(ctx context.Context, d *daemon.Daemon) (*web.Server, err
 // daemonMetrics shows what all pipelines of the daemon are at.
 func (a *app) daemonMetrics(d *daemon.Daemon) (http.Handler, error) {
 	program := func() web.Program {
-		return web.Program{Version: a.version, Reloaded: d.LastReloadOK(), MemoryBudget: a.settings.Memory}
+		n := d.Reloads()
+		return web.Program{
+			Version: a.version, Reloaded: d.LastReloadOK(), MemoryBudget: a.settings.Memory, MemoryUsed: d.MemoryUsed(),
+			Reloads: map[string]uint64{"switched": n.Switched, "refused": n.Refused, "rolled_back": n.RolledBack, "invalid": n.Invalid},
+		}
 	}
 	return web.NewMetrics(program, func() []web.Watched {
 		var out []web.Watched

@@ -88,6 +88,9 @@ func (d *Daemon) Watched() []Watched {
 	return out
 }
 
+// MemoryUsed is what is taken of the memory of all pipelines, in bytes.
+func (d *Daemon) MemoryUsed() int64 { return d.budget.Used() }
+
 // LastReloadOK reports whether the newest reload of the folder worked; nil before one.
 func (d *Daemon) LastReloadOK() *bool {
 	d.mu.Lock()

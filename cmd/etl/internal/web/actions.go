@@ -72,7 +72,8 @@ func (h *Handler) actions() {
 			Body SkipRequest
 		},
 		) ([]api.Moved, error) {
-			return filledOr(s.Skip(ctx, CallerOf(ctx).Name, in.Name, in.Body.Topic, in.Body.Partition, in.Body.Offset))
+			moved, err := s.Skip(ctx, CallerOf(ctx).Name, in.Name, in.Body.Topic, in.Body.Partition, in.Body.Offset)
+			return moves(ctx, moved, err)
 		})
 }
 
@@ -105,7 +106,8 @@ func (h *Handler) start(ctx context.Context, in *startInput) ([]api.Moved, error
 			return nil, invalid("set_offsets has %q: write a topic/partition, such as orders/3", split)
 		}
 	}
-	return filledOr(h.service.Start(ctx, caller.Name, in.Name, o))
+	moved, err := h.service.Start(ctx, caller.Name, in.Name, o)
+	return moves(ctx, moved, err)
 }
 
 type stopInput struct {

@@ -148,9 +148,10 @@ func (a *audit) write(e *entry) {
 // entryKey is the entry of a request, for its handler.
 type entryKey struct{}
 
-// NoteMoved adds to the audit log that a request has moved positions.
-func NoteMoved(ctx context.Context, moved []api.Moved) {
+// moves adds the positions that a request has moved to its entry, and answers with them.
+func moves(ctx context.Context, moved []api.Moved, err error) ([]api.Moved, error) {
 	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
 		e.Moved = moved
 	}
+	return filledOr(moved, err)
 }

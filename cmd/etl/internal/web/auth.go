@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -153,7 +154,11 @@ func connected(ctx context.Context, conn net.Conn) context.Context {
 		return ctx
 	}
 	caller := localUser
-	if uid, err := peerUser(unix); err == nil {
+	switch uid, err := peerUser(unix); {
+	case errors.Is(err, errors.ErrUnsupported): // the rights of the socket's file have to do
+	case err != nil:
+		caller = Caller{Name: "somebody unknown"}
+	default:
 		caller.Name = "uid " + strconv.Itoa(uid)
 		if uid != 0 && uid != os.Geteuid() {
 			caller.Role = ""

@@ -4,10 +4,11 @@ package web
 
 import (
 	"errors"
+	"fmt"
 	"net"
 )
 
-// peerUser is not known here: the rights of the socket's file have to do.
+// peerUser is not known here.
 func peerUser(*net.UnixConn) (int, error) {
-	return 0, errors.New("the system does not tell who has opened the socket")
+	return 0, fmt.Errorf("the system does not tell who has opened the socket: %w", errors.ErrUnsupported)
 }

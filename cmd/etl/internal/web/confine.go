@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -45,19 +46,34 @@ func confine(address string, roots []string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%q cannot be looked at: %w", address, err)
 	}
+	var usable []string
 	for _, r := range roots {
 		root, err := parsePlace(r)
 		if err != nil {
 			continue // of a pipeline, which says so itself
 		}
+		if name := root.String(); !slices.Contains(usable, name) {
+			usable = append(usable, name)
+		}
 		if root, err = resolved(root); err == nil && below(place, root) {
 			return place.String(), nil
 		}
 	}
-	if len(roots) == 0 {
+	if len(usable) == 0 {
 		return "", fmt.Errorf("%q is below none of the folders that callers may name: set http.roots", address)
 	}
-	return "", fmt.Errorf("%q is below none of the folders that callers may name: use one of %s, or add it to http.roots", address, strings.Join(roots, ", "))
+	return "", fmt.Errorf("%q is below none of the folders that callers may name: use one of %s, or add it to http.roots", address, someOf(usable))
+}
+
+// mostRoots is how many roots an answer names.
+const mostRoots = 10
+
+func someOf(roots []string) string {
+	text := strings.Join(roots[:min(len(roots), mostRoots)], ", ")
+	if more := len(roots) - mostRoots; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
 }
 
 // below reports whether a place is a root or below it, by whole elements.

@@ -116,6 +116,13 @@ func walk(path string, links int) (string, bool) {
 	return at, true
 }
 
+func TestARefusalNamesEachRootOnce(t *testing.T) {
+	_, err := confine("/elsewhere", []string{"/var/lib/etl", "file:///var/lib/etl", "mem://orders", "/var/lib/etl"})
+	if err == nil || strings.Count(err.Error(), "/var/lib/etl") != 1 || strings.Contains(err.Error(), "mem:") {
+		t.Errorf("refused with %v", err)
+	}
+}
+
 func FuzzConfine(f *testing.F) {
 	base := tree(f)
 	root := filepath.Join(base, "root")

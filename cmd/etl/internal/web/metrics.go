@@ -42,6 +42,8 @@ type Program struct {
 	// MemoryBudget is what memory sets, and MemoryUsed what is taken of it, in bytes; a
 	// budget of 0 is not shown.
 	MemoryBudget, MemoryUsed int64
+	// Reloads count changed files by what came of them, such as switched.
+	Reloads map[string]uint64
 }
 
 // NewMetrics makes Metrics that ask at each scrape for the program and for the pipelines
@@ -83,9 +85,11 @@ var (
 	metricBuildInfo    = newMetric(prometheus.GaugeValue, "build_info", "The version of the program; the value is 1.", []string{"version", "go_version"})
 	metricReloaded     = newMetric(prometheus.GaugeValue, "last_reload_success", "1 where the newest reload of the folder of pipelines worked.", nil)
 	metricMemoryBudget = newMetric(prometheus.GaugeValue, "memory_budget_bytes", "What fetch buffers, queues, sinks and caches may take together (memory).", nil)
-	metricMemoryUsed   = newMetric(prometheus.GaugeValue, "memory_used_bytes", "What is taken of that budget.", nil)
+	metricMemoryUsed   = newMetric(prometheus.GaugeValue, "memory_used_bytes", "What is taken of that budget: what state in memory holds, and the half that buffers are given.", nil)
 
-	processMetrics = []*metric{metricBuildInfo, metricReloaded, metricMemoryBudget, metricMemoryUsed}
+	metricReloads = newMetric(prometheus.CounterValue, "reloads_total", "Changed files of pipelines by what came of them: switched (the new definition runs), refused (not taken over), rolled_back (it did not come to run) and invalid.", []string{"result"})
+
+	processMetrics = []*metric{metricBuildInfo, metricReloaded, metricReloads, metricMemoryBudget, metricMemoryUsed}
 )
 
 // Those of a pipeline as a whole. What is counted begins anew at a restart of the pipeline.
@@ -119,6 +123,9 @@ func (m *Metrics) Collect(out chan<- prometheus.Metric) {
 	s.send(metricBuildInfo, 1, p.Version, runtime.Version())
 	if p.Reloaded != nil {
 		s.send(metricReloaded, truth(*p.Reloaded))
+	}
+	for result, n := range p.Reloads {
+		s.send(metricReloads, float64(n), result)
 	}
 	if p.MemoryBudget > 0 {
 		s.send(metricMemoryBudget, float64(p.MemoryBudget))

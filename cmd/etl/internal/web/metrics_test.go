@@ -140,7 +140,9 @@ func TestMetricsAreOfThePipelinesThatThereAreAtTheScrape(t *testing.T) {
 	var there []Watched
 	well, worked := false, true
 	m := NewMetrics(
-		func() Program { return Program{Version: "1.2.3", Reloaded: &worked, MemoryBudget: 100, MemoryUsed: 7} },
+		func() Program {
+			return Program{Version: "1.2.3", Reloaded: &worked, MemoryBudget: 100, MemoryUsed: 7, Reloads: map[string]uint64{"refused": 2}}
+		},
 		func() []Watched { return there })
 	h, err := m.Handler()
 	if err != nil {
@@ -155,7 +157,7 @@ func TestMetricsAreOfThePipelinesThatThereAreAtTheScrape(t *testing.T) {
 		return r.Body.String()
 	}
 	text := scrape()
-	for _, want := range []string{"etl_last_reload_success 1", "etl_memory_budget_bytes 100", "etl_memory_used_bytes 7"} {
+	for _, want := range []string{"etl_last_reload_success 1", "etl_memory_budget_bytes 100", "etl_memory_used_bytes 7", `etl_reloads_total{result="refused"} 2`} {
 		if !strings.Contains(text, want) {
 			t.Errorf("there is no %s", want)
 		}
