@@ -28,11 +28,8 @@ func (u *unit) health() api.Health {
 	case api.Restarting:
 		failure := u.run.control.Status().Failure
 		kind, help := "restart", "it starts again by itself; its log has the whole failure"
-		switch {
-		case deniesAccess(failure):
-			kind, help = "credentials", renew
-		case isFull(failure):
-			kind, help = "storage", makeRoom
+		if k, h := cause(failure); k != "" {
+			kind, help = k, h
 		}
 		add(api.Problem{Kind: kind, Level: levelError, Text: "it failed, and starts again: " + firstLine(failure), Help: help, Since: since})
 	case api.Starting:

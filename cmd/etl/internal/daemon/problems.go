@@ -55,13 +55,8 @@ func (f *finder) outages() {
 		if o.Part {
 			level = levelWarning
 		}
-		switch {
-		case deniesAccess(o.Error):
-			kind, help = "credentials", renew
-		case isFull(o.Error):
-			kind, help = "storage", makeRoom
-		case deniesFiles(o.Error):
-			kind, help = "storage", "see that the folder is there and that the daemon may write to it; the pipeline goes on by itself once it may"
+		if k, h := cause(o.Error); k != "" {
+			kind, help = k, h
 		}
 		f.add(kind, level, "", text, help)
 	}
@@ -101,10 +96,18 @@ func isFull(text string) bool {
 // fileFaults are what an operating system says of a file or folder that cannot be used, in lower case.
 var fileFaults = []string{"read-only file system", "permission denied", "no such file or directory", "not a directory"}
 
-// deniesFiles reports whether an error is about files of this machine.
-func deniesFiles(text string) bool {
-	text = strings.ToLower(text)
-	return slices.ContainsFunc(fileFaults, func(s string) bool { return strings.Contains(text, s) })
+// cause is the kind of an error of a system that is tried again, and what to do about
+// it; empty for one that its text does not tell.
+func cause(text string) (kind, help string) {
+	switch low := strings.ToLower(text); {
+	case deniesAccess(text):
+		return "credentials", renew
+	case isFull(text):
+		return "storage", makeRoom
+	case slices.ContainsFunc(fileFaults, func(s string) bool { return strings.Contains(low, s) }):
+		return "storage", "see that the folder is there and that the daemon may write to it; the pipeline goes on by itself once it may"
+	}
+	return "", ""
 }
 
 // checkpoints tell of those that fail or do not come.
