@@ -31,7 +31,8 @@ func (a *app) skipCommand() *cobra.Command {
 		Short: "Starts a failed pipeline of a daemon behind the one record that it failed at",
 		Long: `Starts a failed pipeline of a daemon behind the one record that it failed at: it goes on from its last checkpoint, and that record
 is left out for good, which the audit log tells. etl status PIPELINE shows which record that is and why it failed. On a terminal it is asked
-for; elsewhere --yes is needed. A dead-letter sink (on_error) takes such records without stopping.`,
+for; elsewhere --yes is needed. Only sources of Kafka can leave a single record out; on_error: skip or dead_letter is for all sources, and takes
+such records without stopping.`,
 		Example: `  etl skip orders orders/3@1201
   etl skip orders orders/3@1201 --yes`,
 		Args: cobra.ExactArgs(2),
