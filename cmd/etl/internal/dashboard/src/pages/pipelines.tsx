@@ -106,6 +106,7 @@ function Totals({ all }: { all: Pipeline[] }) {
   const sum = (of: (p: Pipeline) => number): number => all.reduce((n, p) => n + Math.max(0, of(p)), 0);
   const running = all.filter((p) => p.state === "running").length;
   const trouble = all.filter((p) => !p.health.ok).length;
+  const lagKnown = all.some((p) => p.lag_records >= 0);
   return (
     <dl class="tiles" data-testid="totals">
       <Tile label="Running" sub={`of ${all.length}`}>
@@ -120,8 +121,8 @@ function Totals({ all }: { all: Pipeline[] }) {
       <Tile label="Written" sub="records">
         {rate(sum((p) => p.write_rate))}
       </Tile>
-      <Tile label="Lag" sub="records behind">
-        {compact(sum((p) => p.lag_records))}
+      <Tile label="Lag" sub={lagKnown ? "records behind" : "no source tells"}>
+        {lagKnown ? compact(sum((p) => p.lag_records)) : "–"}
       </Tile>
       <Tile label="Dead letters" sub="since the daemon began">
         {compact(sum((p) => p.counts.dead))}
