@@ -49,7 +49,8 @@ type Daemon struct {
 	mu         sync.Mutex
 	closed     bool // nothing is spawned any more
 	units      map[string]*unit
-	edited     map[string]bool // pipelines whose file is being changed by a caller
+	edited     map[string]bool            // pipelines whose file is being changed by a caller
+	leaving    map[string]<-chan struct{} // closed when the unit is gone that had a name last
 	listens    []string
 	lastReload *api.Reload
 	reloads    ReloadCounts
@@ -73,7 +74,7 @@ func New(o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d := &Daemon{
-		opts: o, folder: folder, budget: pipeline.NewBudget(o.Settings.Memory), store: s, began: time.Now(), ready: make(chan struct{}), ending: make(chan struct{}), units: map[string]*unit{}, edited: map[string]bool{},
+		opts: o, folder: folder, budget: pipeline.NewBudget(o.Settings.Memory), store: s, began: time.Now(), ready: make(chan struct{}), ending: make(chan struct{}), units: map[string]*unit{}, edited: map[string]bool{}, leaving: map[string]<-chan struct{}{},
 		lines: newRing[api.Line](keptLines), events: newRing[api.Event](keptEvents),
 	}
 	d.log = slog.New(&memoryHandler{lines: d.lines, next: o.Log.Handler()})
@@ -126,6 +127,13 @@ func (d *Daemon) spawn(f func()) bool {
 	}
 	d.runs.Go(f)
 	return true
+}
+
+// spawnOr runs f beside, or at once where the daemon has ended, which f finds out.
+func (d *Daemon) spawnOr(f func()) {
+	if !d.spawn(f) {
+		f()
+	}
 }
 
 // shutDown ends all pipelines, which go on when the daemon is started again.

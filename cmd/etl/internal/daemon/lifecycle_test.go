@@ -8,7 +8,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/sluice-etl/sluice/checkpoint"
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
@@ -134,5 +136,55 @@ sink: {blackhole: {}}
 	p := s.await("a", "unwell", func(p *api.Pipeline) bool { return len(p.Health.Problems) > 0 })
 	if p.Health.OK || p.Health.Problems[0].Kind != "broker" || !strings.Contains(p.Health.Problems[0].Text, "127.0.0.1:1") {
 		t.Errorf("health is %+v, state %s, failure %q", p.Health, p.State, p.Failure)
+	}
+}
+
+func TestAFileThatComesBackWaitsForTheEndOfWhatItWas(t *testing.T) {
+	w := pipelinetest.New(t, strings.Replace(exact, "interval: 50ms", "interval: 1h", 1))
+	w.Feed("in", 1).Append(0, `{"n":1}`)
+	var armed atomic.Bool
+	last, back := make(chan struct{}), make(chan struct{})
+	w.Target("out").AfterPrepare = func(connectors.CheckpointID) error {
+		if armed.CompareAndSwap(true, false) {
+			close(last)
+			<-back
+		}
+		return nil
+	}
+	s := newService(t)
+	s.write("exact.yaml", w.Text())
+	s.start()
+	s.await("exact", "writing", func(p *api.Pipeline) bool { return p.State == api.Running && p.Counts.Written > 0 })
+	armed.Store(true)
+	if err := os.Remove(filepath.Join(s.settings.Pipelines, "exact.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	<-last
+	s.write("exact.yaml", w.Text())
+	reloaded := make(chan error, 1)
+	go func() {
+		_, err := s.Reload(t.Context(), "me")
+		reloaded <- err
+	}()
+	for { // until the new one is there
+		if _, err := s.Pipeline(t.Context(), "exact"); err == nil {
+			break
+		}
+		_ = pause(t.Context(), time.Millisecond)
+	}
+	close(back)
+	if err := <-reloaded; err != nil {
+		t.Fatal(err)
+	}
+	s.awaitState("exact", api.Running)
+	var told []string
+	events, _ := s.Events(t.Context(), "exact", 0, 0)
+	for i := range events {
+		if kind := events[i].Kind; kind == "started" || kind == "definition" {
+			told = append(told, kind)
+		}
+	}
+	if got := strings.Join(told, " "); got != "started definition started" {
+		t.Errorf("it went as %s", got)
 	}
 }

@@ -122,6 +122,7 @@ func (d *Daemon) assign(defs []*definition, known map[string]*unit, gone bool) [
 		c := change{unit: u, def: def, new: u == nil}
 		if u == nil {
 			c.unit = newUnit(d, name, def)
+			c.unit.namesake = d.leaving[name]
 			d.units[name] = c.unit
 		}
 		seen[c.unit] = true
@@ -130,6 +131,7 @@ func (d *Daemon) assign(defs []*definition, known map[string]*unit, gone bool) [
 	for _, name := range slices.Sorted(maps.Keys(d.units)) {
 		if u := d.units[name]; !seen[u] && gone {
 			delete(d.units, name)
+			d.leaving[name] = u.removed
 			out = append(out, change{unit: u})
 		}
 	}
@@ -200,25 +202,18 @@ func (d *Daemon) apply(ctx context.Context, changes []change, actor string) (*ap
 			continue
 		}
 		wg.Add(1)
-		work := func() {
+		d.spawnOr(func() {
 			defer wg.Done()
 			note(c.unit.name, c.unit.takeOver(context.WithoutCancel(ctx), &c, actor))
-		}
-		if !d.spawn(work) {
-			note(c.unit.name, refusedAs+"the daemon has ended")
-			wg.Done()
-		}
+		})
 	}
-	finish := func() {
+	d.spawnOr(func() {
 		wg.Wait()
 		d.mu.Lock()
 		d.lastReload = report
 		d.mu.Unlock()
 		close(done)
-	}
-	if !d.spawn(finish) {
-		finish()
-	}
+	})
 	select {
 	case <-done:
 		return report, nil
@@ -252,6 +247,9 @@ func (u *unit) takeOver(ctx context.Context, c *change, actor string) string {
 		return refusedAs + err.Error()
 	}
 	defer u.giveBack()
+	if c.new {
+		u.awaitNamesake()
+	}
 	if u.d.isEnding() {
 		return refusedAs + "the daemon is ending"
 	}
@@ -278,8 +276,21 @@ func (u *unit) add(actor string) string {
 	return added
 }
 
+// awaitNamesake waits until the unit is gone that had the name before: its file went and
+// came back, and it may still be at its last checkpoint.
+func (u *unit) awaitNamesake() {
+	if u.namesake == nil {
+		return
+	}
+	select {
+	case <-u.namesake:
+	case <-u.d.ending:
+	}
+}
+
 // remove ends a pipeline whose file is gone. Its job goes on when the file is back.
 func (u *unit) remove(ctx context.Context, actor string) string {
+	defer close(u.removed)
 	u.mu.Lock()
 	u.gone = true
 	r := u.run

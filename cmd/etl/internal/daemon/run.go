@@ -72,9 +72,7 @@ func (u *unit) launch(def *definition, o pipeline.Options) *run {
 		u.remember(r, &stats)
 		u.ended(r)
 	}
-	if !u.d.spawn(work) {
-		work() // it ends at once
-	}
+	u.d.spawnOr(work)
 	return r
 }
 

@@ -19,6 +19,10 @@ type unit struct {
 	name string
 	// turn is held by who starts or stops it: one at a time.
 	turn chan struct{}
+	// removed is closed once it is gone; namesake is that of the unit which had its name
+	// before, nil for none.
+	removed  chan struct{}
+	namesake <-chan struct{}
 
 	mu    sync.Mutex
 	gone  bool        // it was removed
@@ -45,7 +49,7 @@ type unit struct {
 }
 
 func newUnit(d *Daemon, name string, def *definition) *unit {
-	u := &unit{d: d, name: name, turn: make(chan struct{}, 1), def: def, file: def, rest: api.Starting, since: time.Now()}
+	u := &unit{d: d, name: name, turn: make(chan struct{}, 1), removed: make(chan struct{}), def: def, file: def, rest: api.Starting, since: time.Now()}
 	var err error
 	if u.past.history, err = d.store.historyOf(name); err != nil {
 		d.log.Warn("the history of checkpoints begins anew", pipelineKey, name, "err", err)
