@@ -26,15 +26,21 @@ func (d *Daemon) Tell(e api.Event) {
 		e.Number, e.Time = number, time.Now()
 		return e
 	})
-	level := map[string]slog.Level{levelWarning: slog.LevelWarn, levelError: slog.LevelError}[e.Level]
-	attrs := []slog.Attr{slog.String("event", e.Kind)}
+	attrs := []any{slog.String("event", e.Kind)}
 	if e.Pipeline != "" {
 		attrs = append(attrs, slog.String(pipelineKey, e.Pipeline))
 	}
 	if e.Actor != "" {
 		attrs = append(attrs, slog.String("actor", e.Actor))
 	}
-	d.log.LogAttrs(context.Background(), level, e.Text, attrs...)
+	say := d.log.Info
+	switch e.Level {
+	case levelWarning:
+		say = d.log.Warn
+	case levelError:
+		say = d.log.Error
+	}
+	say(e.Text, attrs...)
 }
 
 // Events implements api.Service.

@@ -3,6 +3,7 @@ package daemon
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
@@ -132,10 +133,11 @@ func (f *finder) lagGrows(w *splitWatch) {
 
 // names are the first splits in words, and how many more there are.
 func names(splits []*pipeline.SplitFlow) string {
-	text := splits[0].Split
-	for i := 1; i < len(splits) && i < 3; i++ {
-		text += ", " + splits[i].Split
+	var first []string
+	for _, s := range splits[:min(len(splits), 3)] {
+		first = append(first, s.Split)
 	}
+	text := strings.Join(first, ", ")
 	if more := len(splits) - 3; more > 0 {
 		text += fmt.Sprintf(" and %d more", more)
 	}

@@ -2,6 +2,7 @@ package systemd
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/sluice-etl/sluice/cmd/etl/internal/api"
@@ -23,22 +24,22 @@ func Summary(pipelines []api.Pipeline, now time.Time) string {
 			newest = p.Checkpoint
 		}
 	}
-	out := fmt.Sprintf("%d pipelines", len(pipelines))
+	parts := []string{fmt.Sprintf("%d pipelines", len(pipelines))}
 	if len(pipelines) == 1 {
-		out = "1 pipeline"
+		parts[0] = "1 pipeline"
 	}
 	for _, s := range []api.State{api.Running, api.Starting, api.Restarting, api.Stopping, api.Paused, api.Stopped, api.Finished, api.Failed, api.Invalid} {
 		if count[s] > 0 {
-			out += fmt.Sprintf(", %d %s", count[s], s)
+			parts = append(parts, fmt.Sprintf("%d %s", count[s], s))
 		}
 	}
 	if unwell > 0 {
-		out += fmt.Sprintf(", %d not well", unwell)
+		parts = append(parts, fmt.Sprintf("%d not well", unwell))
 	}
 	if newest != nil {
-		out += fmt.Sprintf(", checkpoint %d %s ago", newest.Number, ago(now.Sub(newest.Time)))
+		parts = append(parts, fmt.Sprintf("checkpoint %d %s ago", newest.Number, ago(now.Sub(newest.Time))))
 	}
-	return out
+	return strings.Join(parts, ", ")
 }
 
 // ago is a time that has passed, in its largest unit.

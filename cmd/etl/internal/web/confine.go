@@ -121,9 +121,9 @@ func resolved(u *url.URL) (*url.URL, error) {
 	}
 	there, rest := filepath.FromSlash(u.Path), ""
 	for {
-		real, err := filepath.EvalSymlinks(there)
+		target, err := filepath.EvalSymlinks(there)
 		if err == nil {
-			return &url.URL{Scheme: u.Scheme, Path: filepath.ToSlash(filepath.Join(real, rest))}, nil
+			return &url.URL{Scheme: u.Scheme, Path: filepath.ToSlash(filepath.Join(target, rest))}, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
 			return nil, err

@@ -22,7 +22,6 @@ type fake struct {
 	events  []api.Event
 	lines   []api.Line
 	changed chan struct{}
-	tapped  chan pipeline.Tapped
 	taps    int // open
 }
 

@@ -64,7 +64,7 @@ func Serve(ctx context.Context, o Options) (*Server, error) {
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	h, err := newHandler(&o)
+	h, err := newHandler(&o) //nolint:contextcheck // it asks for the roots while requests come, after this
 	if err != nil {
 		return nil, err
 	}

@@ -144,7 +144,7 @@ func (h *handler) answer(w *answerWriter, r *http.Request, caller Caller, change
 	if !changes {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(h.ending, cancel)()
+		defer context.AfterFunc(h.ending, cancel)() //nolint:contextcheck // the end of the server is the end of this too
 		h.mux.ServeHTTP(w, r.WithContext(ctx))
 		return
 	}
