@@ -20,6 +20,13 @@ import (
 // tickEvery is how often writers are told the time when nothing else happens.
 const tickEvery = 200 * time.Millisecond
 
+// A task whose source has given nothing for so many ticks is told the time at every
+// fifth only: a service may have hundreds that wait.
+const (
+	restAfter = 25
+	restEvery = 5
+)
+
 // barrier is what travels through the tasks at a checkpoint.
 type barrier struct {
 	id        checkpoint.ID
@@ -149,9 +156,20 @@ func (t *task) startTicking() (stop func()) {
 	done := make(chan struct{})
 	var wg sync.WaitGroup
 	wg.Go(func() {
+		read, idle := int64(0), 0
 		for {
 			select {
 			case <-ticker.C:
+				idle++
+				if n := t.counts.records.Load(); n != read {
+					if idle > restAfter {
+						ticker.Reset(tickEvery)
+					}
+					read, idle = n, 0
+				}
+				if idle == restAfter {
+					ticker.Reset(restEvery * tickEvery)
+				}
 				t.interrupt()
 			case <-done:
 				return

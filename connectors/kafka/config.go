@@ -138,7 +138,7 @@ func newClientConfig() ClientConfig {
 		ClientID:               "sluice",
 		DialTimeout:            connectors.TimeSpan(5 * time.Second),
 		FetchMaxPartitionBytes: defaultPartitionBytes,
-		FetchMaxWait:           connectors.TimeSpan(500 * time.Millisecond),
+		FetchMaxWait:           connectors.TimeSpan(time.Second),
 		Linger:                 connectors.TimeSpan(5 * time.Millisecond),
 	}
 }
