@@ -285,7 +285,7 @@ func (w *world) breakFile() error {
 		return err
 	}
 	w.broken = text
-	return replace(w.file(), bytes.Replace(text, []byte("aggregate:"), []byte("agregate:"), 1))
+	return replace(w.file(), bytes.Replace(text, []byte("aggregate:"), []byte("aggregates:"), 1))
 }
 
 // replace changes a file by a rename, as editors do.
