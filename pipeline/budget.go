@@ -14,15 +14,16 @@ import (
 
 // Budget is the memory of a process that the pipelines in it share. Half of it is for what
 // is fetched, queues and sinks, of which each pipeline has an equal part, as it is when its
-// tasks start. The other half is for keyed state of the backend memory, pages that a
+// tasks start, so Expect tells how many there will be. The other half is for keyed state of the backend memory, pages that a
 // snapshot under way holds included: a pipeline may use what others leave, and where there
 // is not enough for all, those fail that use more than an equal part. It is safe for
 // concurrent use.
 type Budget struct {
 	total int64
 
-	mu     sync.Mutex
-	shares map[*share]struct{}
+	mu       sync.Mutex
+	expected int // pipelines that there will be
+	shares   map[*share]struct{}
 }
 
 // share is what one pipeline has of a budget; nil where there is none.
@@ -48,6 +49,14 @@ func DefaultMemory() int64 {
 		return defaultMemory
 	}
 	return limit / 2
+}
+
+// Expect tells how many pipelines there will be. Without it the first ones would have
+// parts for few, and all of them together more than there is.
+func (b *Budget) Expect(pipelines int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expected = pipelines
 }
 
 // Total is the budget in bytes.
@@ -93,7 +102,7 @@ func (s *share) leave() {
 func (s *share) buffers() int64 {
 	s.budget.mu.Lock()
 	defer s.budget.mu.Unlock()
-	return s.budget.total / 2 / int64(len(s.budget.shares))
+	return s.budget.total / 2 / int64(max(s.budget.expected, len(s.budget.shares)))
 }
 
 // holds notes how much the pipeline's state takes, and says why that is too much.

@@ -76,6 +76,7 @@ func (d *Daemon) scan(gone bool) ([]change, error) {
 		}
 		defs = append(defs, def)
 	}
+	d.budget.Expect(len(defs))
 	return d.assign(defs, known, gone), nil
 }
 

@@ -20,12 +20,12 @@ type StartRequest struct {
 	AcceptDuplicates      bool             `json:"accept_duplicates,omitempty" doc:"Go on from a checkpoint older than what a sink has published."`
 	AllowNonRestoredState bool             `json:"allow_non_restored_state,omitempty" doc:"Drop state that the definition has nothing for."`
 	AllowDrained          bool             `json:"allow_drained,omitempty" doc:"Go on from a checkpoint taken at the end of the input."`
-	SetOffsets            map[string]int64 `json:"set_offsets,omitempty" maxProperties:"1000" doc:"Moves positions on purpose, state kept: topic/partition to the offset of the next record to read. Needs the role admin."`
+	SetOffsets            map[string]int64 `json:"set_offsets,omitempty" maxProperties:"1000" doc:"Moves positions on purpose, state kept: topic/partition to the offset of the next record to read; -2 is the first that is there, -1 behind the last one. Needs the role admin."`
 }
 
 // TransformSchema says what the library cannot read from the type.
 func (StartRequest) TransformSchema(_ huma.Registry, s *huma.Schema) *huma.Schema {
-	least := 0.0
+	least := float64(pipeline.Earliest)
 	offsets := s.Properties["set_offsets"]
 	offsets.AdditionalProperties = &huma.Schema{Type: huma.TypeInteger, Format: "int64", Minimum: &least}
 	offsets.Extensions = map[string]any{"propertyNames": &huma.Schema{Type: huma.TypeString, Pattern: splitPattern}}
