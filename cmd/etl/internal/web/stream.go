@@ -49,12 +49,6 @@ func (l Lists) from() uint64 {
 
 // live adds what answers with streams.
 func (h *Handler) live() {
-	type AnyPipeline struct {
-		Pipeline string `query:"pipeline" maxLength:"63" pattern:"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$" doc:"Name of a pipeline." example:"orders"`
-	}
-	type Leveled struct {
-		Level string `query:"level" enum:"debug,info,warn,error" doc:"Least level of what is shown."`
-	}
 	registerStream(h, operation{
 		id: "stream", method: http.MethodGet, path: apiPath + "/stream", tag: tagLive, summary: "Tells of what changes",
 		more:  "Events: `pipelines` (a list of Pipeline), and of the pipeline that is named `flow` (Flow) and `checkpoints` (Checkpoints), each about once a second where it has changed; `event` (Event), with its number as id.",
@@ -66,46 +60,64 @@ func (h *Handler) live() {
 	) (answers, error) {
 		return h.stream(ctx, in.Pipeline, in.LastEventID)
 	})
-	events := func(ctx context.Context, name string, l Lists) (answers, error) {
+	h.liveEvents()
+	h.liveLogs()
+	h.tap()
+}
+
+// AnyPipeline is the query of what is about all pipelines unless one is named.
+type AnyPipeline struct {
+	Pipeline string `query:"pipeline" maxLength:"63" pattern:"^([a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?)?$" doc:"Name of a pipeline." example:"orders"`
+}
+
+func (h *Handler) liveEvents() {
+	list := func(ctx context.Context, name string, l Lists) (answers, error) {
 		return follow(l, EventEvent, func(after uint64, limit int) ([]api.Event, <-chan struct{}) {
 			return h.service.Events(ctx, name, after, limit)
 		}, func(e *api.Event) uint64 { return e.Number }), nil
 	}
-	logs := func(ctx context.Context, name, level string, l Lists) (answers, error) {
+	const more = "Oldest first. With `follow` as server-sent events `event`, with the number as id."
+	registerStream(h, operation{id: "list-events", method: http.MethodGet, path: apiPath + "/events", tag: tagLive, summary: "Lists what has happened", more: more}, reflect.TypeFor[[]api.Event](),
+		func(ctx context.Context, in *struct {
+			AnyPipeline
+			Lists
+		},
+		) (answers, error) {
+			return list(ctx, in.Pipeline, in.Lists)
+		})
+	registerStream(h, operation{id: "list-pipeline-events", method: http.MethodGet, path: onePath + "/events", tag: tagLive, summary: "Lists what has happened to a pipeline", more: more}, reflect.TypeFor[[]api.Event](),
+		func(ctx context.Context, in *struct {
+			Named
+			Lists
+		},
+		) (answers, error) {
+			if _, err := h.service.Pipeline(ctx, in.Name); err != nil {
+				return nil, err
+			}
+			return list(ctx, in.Name, in.Lists)
+		})
+}
+
+func (h *Handler) liveLogs() {
+	type Leveled struct {
+		Level string `query:"level" enum:"debug,info,warn,error" doc:"Least level of what is shown."`
+	}
+	list := func(ctx context.Context, name, level string, l Lists) (answers, error) {
 		return follow(l, EventLine, func(after uint64, limit int) ([]api.Line, <-chan struct{}) {
 			return h.service.Logs(ctx, api.LogQuery{Pipeline: name, Level: level, After: after, Limit: limit})
 		}, func(e *api.Line) uint64 { return e.Number }), nil
 	}
-	const moreEvents, moreLogs = "Oldest first. With `follow` as server-sent events `event`, with the number as id.", "Oldest first. With `follow` as server-sent events `line`, with the number as id."
-	registerStream(h, operation{id: "list-events", method: http.MethodGet, path: apiPath + "/events", tag: tagLive, summary: "Lists what has happened", more: moreEvents}, reflect.TypeFor[[]api.Event](),
-		func(ctx context.Context, in *struct {
-			AnyPipeline
-			Lists
-		},
-		) (answers, error) {
-			return events(ctx, in.Pipeline, in.Lists)
-		})
-	registerStream(h, operation{id: "list-logs", method: http.MethodGet, path: apiPath + "/logs", tag: tagLive, summary: "Lists lines of the log", more: moreLogs}, reflect.TypeFor[[]api.Line](),
+	const more = "Oldest first. With `follow` as server-sent events `line`, with the number as id."
+	registerStream(h, operation{id: "list-logs", method: http.MethodGet, path: apiPath + "/logs", tag: tagLive, summary: "Lists lines of the log", more: more}, reflect.TypeFor[[]api.Line](),
 		func(ctx context.Context, in *struct {
 			AnyPipeline
 			Leveled
 			Lists
 		},
 		) (answers, error) {
-			return logs(ctx, in.Pipeline, in.Level, in.Lists)
+			return list(ctx, in.Pipeline, in.Level, in.Lists)
 		})
-	registerStream(h, operation{id: "list-pipeline-events", method: http.MethodGet, path: onePath + "/events", tag: tagLive, summary: "Lists what has happened to a pipeline", more: moreEvents}, reflect.TypeFor[[]api.Event](),
-		func(ctx context.Context, in *struct {
-			Named
-			Lists
-		},
-		) (answers, error) {
-			if _, err := h.service.Pipeline(ctx, in.Name); err != nil {
-				return nil, err
-			}
-			return events(ctx, in.Name, in.Lists)
-		})
-	registerStream(h, operation{id: "list-pipeline-logs", method: http.MethodGet, path: onePath + "/logs", tag: tagLive, summary: "Lists lines of the log that are about a pipeline", more: moreLogs}, reflect.TypeFor[[]api.Line](),
+	registerStream(h, operation{id: "list-pipeline-logs", method: http.MethodGet, path: onePath + "/logs", tag: tagLive, summary: "Lists lines of the log that are about a pipeline", more: more}, reflect.TypeFor[[]api.Line](),
 		func(ctx context.Context, in *struct {
 			Named
 			Leveled
@@ -115,9 +127,8 @@ func (h *Handler) live() {
 			if _, err := h.service.Pipeline(ctx, in.Name); err != nil {
 				return nil, err
 			}
-			return logs(ctx, in.Name, in.Level, in.Lists)
+			return list(ctx, in.Name, in.Level, in.Lists)
 		})
-	h.tap()
 }
 
 // answers writes an answer that is no plain JSON value.
